@@ -195,16 +195,13 @@ class DumpSource(Source):
                 advice="write database.table, as the dump has it",
             )
         loads, landed = loads_of(run.history), self._landed()
-
-        def is_landed(table: DumpedTable) -> bool:
+        wanted: list[DumpedTable] = []
+        for table in self._dump.tables:
             # A load that never came to its end may have been of another dump.
-            return table.name in landed and (table.name in loads or self._at(table) in landed[table.name])
-
-        return [
-            table
-            for table in self._dump.tables
-            if str(table.name) in reloaded or (str(table.name) in taken and not is_landed(table))
-        ]
+            is_landed = table.name in landed and (table.name in loads or self._at(table) in landed[table.name])
+            if str(table.name) in reloaded or (str(table.name) in taken and not is_landed):
+                wanted.append(table)
+        return wanted
 
     def _landed(self) -> Mapping[TableName, set[int | None]]:
         """Return the positions at which tables have landed, decoded or not."""
@@ -357,7 +354,15 @@ class DumpSource(Source):
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""
         changes: list[SchemaChange] = []
-        taken, counted, loads, landed = self._taken, self._counted(), loads_of(self._run.history), self._landed()
+        taken, loads, landed = self._taken, loads_of(self._run.history), self._landed()
+        # The rows in the files of each table that is completely decoded.
+        counted: Counter[TableName] = Counter()
+        files = self._run.segments.find(self._files).values()
+        waiting = {(file.database, file.table) for file in files if file.state == LANDED}
+        for file in files:
+            if (file.database, file.table) not in waiting:
+                name = TableName(file.database or "", file.table or "")
+                counted[name] += (file.events or 0) + (file.quarantined or 0)
         rejected = [
             Rejected(
                 _segment_name(self.checkpoint_ts(), each.schema_path), None, BAD_TABLE_OF_DUMP, each.reason, None,
@@ -409,16 +414,6 @@ class DumpSource(Source):
                 "them; or leave the table out",
             )
         return tuple(each for each in apply.altered(None, definition.clauses).columns if each.name.lower() in virtual)
-
-    def _counted(self) -> Mapping[TableName, int]:
-        """Count the rows in the files of each table that is completely decoded."""
-        rows = self._run.segments.find(self._files)
-        waiting = {(row.database, row.table) for row in rows.values() if row.state == LANDED}
-        found: Counter[TableName] = Counter()
-        for row in rows.values():
-            if (row.database, row.table) not in waiting:
-                found[TableName(row.database or "", row.table or "")] += (row.events or 0) + (row.quarantined or 0)
-        return found
 
 
 def _load(table: DumpedTable, at: int, columns: tuple[SourceColumn, ...], origin: str) -> SchemaChange:

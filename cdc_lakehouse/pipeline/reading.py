@@ -5,6 +5,7 @@ are folded from `events` in this process, by the code that applies events to tab
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
@@ -128,7 +129,19 @@ def readable_tables(
     if last == BEGINNING:
         return []
     if isinstance(as_of, str) and cut_of_tag(as_of) is None and day_of_tag(as_of) is None:
-        return _with_foreign_tag(run, as_of, table)
+        # A tag that another writer made on tables.
+        tagged: list[ReadableTable] = []
+        for each in readable_tables(run, None, table):
+            stored = None if each.identifier is None else run.lake.load(each.identifier)
+            snapshot = None if stored is None else tags_of(stored).get(as_of)
+            tagged += [] if snapshot is None else [replace(each, snapshot_id=snapshot)]
+        if not tagged:
+            raise NotReadableError(
+                f"no table has the tag {as_of}",
+                feed=run.feed.name,
+                advice="an Iceberg table lists its tags in `refs`, and `cdc-lakehouse status` shows the last cut",
+            )
+        return tagged
     commit_ts, exactly = _commit_ts(run, as_of)
     if not exactly:
         published = run.checkpoints.published()
@@ -159,7 +172,13 @@ def readable_tables(
             held = run.holds(lives, last) | dict(run.last_cut.held) if held is None else held
             if (reason := held.get(whole.id)) is not None:
                 each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
-        found.append(_from_cut(each, tables, whole, row))
+        if row is not None and row.snapshot_id is not None:
+            with contextlib.suppress(UnreadableTableError):  # Its events still exist.
+                state = tables.find(whole)
+                stored = None if state is None else run.lake.load(state.identifier)
+                if state is not None and stored is not None and stored.snapshot_by_id(row.snapshot_id) is not None:
+                    each = replace(each, identifier=state.identifier, snapshot_id=row.snapshot_id)
+        found.append(each)
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
 
 
@@ -183,36 +202,6 @@ def _held(
         return replace(each, commit_ts=good.checkpoint_ts), good
     cut = f"its last good cut is at {_spoken(good.checkpoint_ts)}"
     return replace(each, refused=f"it is held, and {cut} ({reason})"), None
-
-
-def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
-    """Return the table with the snapshot that the cut names, if it still exists."""
-    if row is None or row.snapshot_id is None:
-        return each
-    try:
-        state = tables.find(whole)
-    except UnreadableTableError:
-        return each  # Its events still exist.
-    table = None if state is None else each.run.lake.load(state.identifier)
-    if state is None or table is None or table.snapshot_by_id(row.snapshot_id) is None:
-        return each
-    return replace(each, identifier=state.identifier, snapshot_id=row.snapshot_id)
-
-
-def _with_foreign_tag(run: FeedRun, tag: str, name: str | None) -> list[ReadableTable]:
-    found: list[ReadableTable] = []
-    for each in readable_tables(run, None, name):
-        table = None if each.identifier is None else run.lake.load(each.identifier)
-        snapshot = None if table is None else tags_of(table).get(tag)
-        if snapshot is not None:
-            found.append(replace(each, snapshot_id=snapshot))
-    if not found:
-        raise NotReadableError(
-            f"no table has the tag {tag}",
-            feed=run.feed.name,
-            advice="an Iceberg table lists its tags in `refs`, and `cdc-lakehouse status` shows the last cut",
-        )
-    return found
 
 
 def _commit_ts(run: FeedRun, as_of: AsOf) -> tuple[int, bool]:
@@ -281,7 +270,10 @@ def _find(
     lake = Lake(loaded.lake, loaded.storage)
     feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
     runs = {each.name: FeedRun(each, lake, **options) for each in feeds}
-    names = {name: _names(run) for name, run in runs.items()}
+    names: dict[str, set[str]] = {}
+    for name, run in runs.items():  # Names that the feed's tables have or had.
+        lives, takes = run.history.history.incarnations().values(), run.feed.tables.takes
+        names[name] = {str(n) for life in lives for n in life.names if takes(n.database, n.table)}
     known = [run for name, run in runs.items() if table in names[name]]
     if not known:
         near = guess(table, set[str]().union(*names.values()))
@@ -301,12 +293,6 @@ def _find(
             advice=f"`cdc-lakehouse schema {table}` shows when it was made and dropped",
         )
     return found[-1]
-
-
-def _names(run: FeedRun) -> set[str]:
-    """Return the names that the feed's tables have or had."""
-    lives = run.history.history.incarnations().values()
-    return {str(n) for life in lives for n in life.names if run.feed.tables.takes(n.database, n.table)}
 
 
 def _loaded(config: Configuration) -> LakehouseConfig:
