@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,7 +121,14 @@ def find_changed_tables(
 ) -> tuple[list[TableChanges], Holds]:
     """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
     out to be blocked. Tables of `rebuild` are recomputed."""
-    cut, refused = news.cut, news.refused()
+    cut = news.cut
+    # The reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they would not
+    # fit now.
+    refused: dict[str, str] = {}
+    if not news.everywhere and (cut.checkpoint_ts, cut.batch) == (news.checkpoint_ts, news.segments.batch):
+        names = {TableName(row.database or "", row.table or "") for row in news.misfits}
+        known = news.history.incarnations()
+        refused = {id: why for id, why in cut.held if (life := known.get(id)) and life.last.name in names}
     found: list[TableChanges] = []
     reasons: dict[str, str] = {}
     for id, life in lives.items():
@@ -135,7 +142,9 @@ def find_changed_tables(
         passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
         asked = life.last.name in rebuild
         has_ddl = any(version.commit_ts > passed and version.effect != "none" for version in life.versions)
-        if shown and not (asked or news.everywhere or has_ddl or news.concerns(life)):
+        is_concerned = asked or news.everywhere or has_ddl
+        is_concerned = is_concerned or news.recent is None or not news.recent.isdisjoint(life.names)
+        if shown and not is_concerned:
             continue
         try:
             state = tables.find(life)
@@ -213,7 +222,7 @@ class News:
         return len(self.history.versions) != self.cut.versions or not self.same_settings
 
     @functools.cached_property
-    def _recent(self) -> Collection[TableName] | None:
+    def recent(self) -> Set[TableName] | None:
         """The tables that the new segments can concern; None for any."""
         cut = self.cut
         concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
@@ -230,18 +239,6 @@ class News:
         if any(row["kind"] == OFFSETS for row in names):
             return None
         return {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
-
-    def refused(self) -> Mapping[str, str]:
-        """Return the reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they
-        would not fit now."""
-        if self.everywhere or (self.cut.checkpoint_ts, self.cut.batch) != (self.checkpoint_ts, self.segments.batch):
-            return {}
-        names = {TableName(row.database or "", row.table or "") for row in self.misfits}
-        lives = self.history.incarnations()
-        return {id: reason for id, reason in self.cut.held if (life := lives.get(id)) and life.last.name in names}
-
-    def concerns(self, life: Incarnation) -> bool:
-        return self._recent is None or any(name in self._recent for name in life.names)
 
     def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
         """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored

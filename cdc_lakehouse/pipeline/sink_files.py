@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment, Segments, SourceFiles
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment, SourceFiles
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
@@ -371,7 +371,17 @@ def quarantine_expired(
 def _expired(
     run: FeedRun, files: Sequence[DataFile], lives: Sequence[Incarnation], taken: TakenNames, checkpoint_ts: int
 ) -> Iterator[Rejected]:
-    landed, cut = _landed(run.segments), run.last_cut
+    # When the first and the last of the files that have landed were written, by the table that paths name.
+    rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
+    ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
+    landed = {
+        TableName(row["database"], row["table"]): (
+            _written(row["feed_date_min"], row["modified_at_min"]),
+            _written(row["feed_date_max"], row["modified_at_max"]),
+        )
+        for row in rows.group_by(["database", "table"]).aggregate(ends).to_pylist()
+    }
+    cut = run.last_cut
     # No file of the sink that was written before the date of the last one that landed, or the time of the last cut, is
     # unread: a file that was not there when its checkpoint-ts was read is younger.
     known = [commit_time(cut.checkpoint_ts) - _WEST] if cut.checkpoint_ts != BEGINNING else []
@@ -406,19 +416,6 @@ def _expired(
                 name.database,
                 name.table,
             )
-
-
-def _landed(segments: Segments) -> dict[TableName, tuple[datetime.datetime, datetime.datetime]]:
-    """Return when the first and the last of the files that have landed were written, by the table that paths name."""
-    rows = segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
-    ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
-    return {
-        TableName(row["database"], row["table"]): (
-            _written(row["feed_date_min"], row["modified_at_min"]),
-            _written(row["feed_date_max"], row["modified_at_max"]),
-        )
-        for row in rows.group_by(["database", "table"]).aggregate(ends).to_pylist()
-    }
 
 
 def _written(feed_date: str | None, modified: datetime.datetime | None) -> datetime.datetime:
@@ -480,8 +477,7 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
         if (change := changes[place]) is None:
             reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
             return _Columns(reason=reason)
-        rows = _first_rows(run.raw, options, groups[place])
-        return _columns(options, change, rows, _candidates(run.feed, files, change))
+        return _columns(run.raw, options, change, groups[place], _candidates(run.feed, files, change))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
         found = dict(zip(groups, pool.map(columns_of, groups), strict=True))
@@ -524,30 +520,22 @@ def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> I
     yield visible
 
 
-_FirstRow = tuple[Sequence[str] | None, Sequence[str | None] | None]
-"""The start of a file: the names of its header, and the fields of its first row; None when there is no header or no
-record is a row."""
-
-
-def _first_rows(raw: SourceFiles, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
-    for segment in [segment for segment in group if segment.size][:_FILES_READ]:
-        for size in (_HEAD, _WHOLE):
-            head = raw.head(segment, size)
-            fields = first_row(head, options, whole=len(head) < size)
-            if fields is not None or len(head) < size:
-                yield header_names(head, options), fields
-                break
-
-
 def _columns(
-    options: CsvOptions, change: SchemaChange, rows: Iterator[_FirstRow], candidates: Iterator[tuple[str, ...]]
-) -> _Columns:
-    """Find the columns that a first row fits. Without a row, none matter."""
+    raw: SourceFiles, options: CsvOptions, change: SchemaChange, group: Sequence[Segment],
+    candidates: Iterator[tuple[str, ...]],
+) -> _Columns:  # fmt: skip
+    """Find the columns that a first row of the files fits. Without a row, none matter."""
     known = tuple(column.name for column in change.columns)
     leading = 4 + options.output_old_value + options.output_handle_key
     possible: list[tuple[str, ...]] | None = None
     found = _Columns(Layout(known, options.output_handle_key))
-    for header, fields in rows:
+    for segment in [segment for segment in group if segment.size][:_FILES_READ]:
+        fields, head = None, b""
+        for size in (_HEAD, _WHOLE):
+            head = raw.head(segment, size)
+            fields = first_row(head, options, whole=len(head) < size)
+            if fields is not None or len(head) < size:
+                break
         if fields is None:
             # Its records are reported one by one, unless it is the same with all files.
             found.mistake = "no record is csv by the options delimiter and quote"
@@ -557,6 +545,7 @@ def _columns(
         if found.mistake is not None:
             found.layout, found.reason = None, found.mistake
             continue
+        header = header_names(head, options)
         if header is not None and len(header) - leading == values:
             return _Columns(Layout(tuple(header[leading:]), options.output_handle_key), by_header=True)
         possible = list(candidates) if possible is None else possible

@@ -5,15 +5,13 @@ from __future__ import annotations
 import datetime
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
-from cdc_lakehouse.config import TablesConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
@@ -303,20 +301,17 @@ def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVer
     if versions:
         run.log.info("recorded %s", plural(len(versions), "schema version"))
     faults = source.schema_faults | {BAD_STATEMENT}
-    rejected = [*rejected, *_not_understood(run.history.history, run.feed.tables)]
-    run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
-    return versions
-
-
-def _not_understood(history: History, tables: TablesConfig) -> Iterator[Rejected]:
-    """Yield the recorded statements that cannot be parsed and name no table of the feed."""
-    for version in history.versions:
+    rejected = [*rejected]
+    for version in run.history.history.versions:
+        # Statements that cannot be parsed and name no table of the feed.
         database, table = version.name.database, version.name.table
-        is_taken = not table or tables.takes(database, table)
+        is_taken = not table or run.feed.tables.takes(database, table)
         if version.kind == NOT_UNDERSTOOD and not version.incarnation and is_taken:
             reason = f"the statement is not understood, and names no table that is known: {version.note}"
             raw = version.query.encode(errors="replace")[:RAW_LIMIT]
-            yield Rejected(version.origin, None, BAD_STATEMENT, reason, raw, database or None, table or None)
+            rejected.append(Rejected(version.origin, None, BAD_STATEMENT, reason, raw, database or None, table or None))
+    run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
+    return versions
 
 
 def _publish_cut(run: FeedRun, applied: Applied) -> Published:

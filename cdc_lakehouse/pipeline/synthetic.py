@@ -27,7 +27,7 @@ import pyarrow as pa
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
-from cdc_lakehouse.changelog.schema import Column, RestoredRows, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, row_images
@@ -139,7 +139,13 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 holds[life.id] = f"{version.query}: {why}"
                 continue
             if restored is not None:
-                ended = _ended_table(feed, lives[restored.incarnation], version, restored)
+                # The table whose rows come back, as it was before the DROP or TRUNCATE.
+                upto = lives[restored.incarnation].upto(restored.ended_ts)
+                assert upto is not None
+                before = Incarnation(upto.id, upto.versions[:-1])
+                table = FeedTable.of(feed, before)
+                key, values = table.key or key_columns(feed, version), value_format(feed, version.name)
+                ended = _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
                 rekeyed = [(_table(feed, ended.life, each),) for each in key_changes(feed, ended.life)]
                 found += [move for move in rekeyed if move not in found]
                 found.append((ended,))
@@ -157,16 +163,6 @@ def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table
     # The table's earlier moves of rows replace everything before them.
     void = [v.commit_ts for v in key_changes(feed, upto) if v.commit_ts < at]
     return _Table(upto, key, value_format(feed, version.name), max([upto.emptied_ts, *void]), version, at)
-
-
-def _ended_table(feed: FeedConfig, life: Incarnation, version: TableVersion, restored: RestoredRows) -> _Table:
-    """Return the table whose rows come back, as it was before the DROP or TRUNCATE."""
-    upto = life.upto(restored.ended_ts)
-    assert upto is not None
-    before = Incarnation(life.id, upto.versions[:-1])
-    table = FeedTable.of(feed, before)
-    key, values = table.key or key_columns(feed, version), value_format(feed, version.name)
-    return _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
 
 
 @dataclass
@@ -204,8 +200,19 @@ class SyntheticWriter:
             for repair, version in zip(repairs, versions, strict=True)
         ]  # fmt: skip
         self.segments.land(landed)
-        repaired = map(_repaired, repairs, versions, (segment.segment for segment in landed))
-        self._commit(self.events.writer().write(itertools.chain.from_iterable(repaired)), landed)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for repair, version, segment in zip(repairs, versions, landed, strict=True):
+                for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
+                    rows = repair.rows[start : start + _ROWS_OF_A_BATCH]
+                    texts = [image_text(row.image) for row in rows]
+                    before = [text if row.op == "D" else None for row, text in zip(rows, texts, strict=True)]
+                    after = [None if row.op == "D" else text for row, text in zip(rows, texts, strict=True)]
+                    images = {"before": pa.array(before, pa.string()), "after": pa.array(after, pa.string())}
+                    ops = pa.array([row.op for row in rows])
+                    yield _events(version, repair.checkpoint_ts, segment.segment, start + 1, ops, images)
+
+        self._commit(self.events.writer().write(batches()), landed)
         for repair in repairs:
             self.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
@@ -464,17 +471,6 @@ class NotRepairableError(PermanentError):
     """Events cannot repair the table."""
 
     default_advice = "load the table again (`cdc-lakehouse load`)"
-
-
-def _repaired(repair: TableRepair, version: TableVersion, segment: str) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
-        rows = repair.rows[start : start + _ROWS_OF_A_BATCH]
-        images = {
-            "before": pa.array([image_text(row.image) if row.op == "D" else None for row in rows], pa.string()),
-            "after": pa.array([None if row.op == "D" else image_text(row.image) for row in rows], pa.string()),
-        }
-        ops = pa.array([row.op for row in rows])
-        yield _events(version, repair.checkpoint_ts, segment, start + 1, ops, images)
 
 
 def version_at(history: History, incarnation: str, checkpoint_ts: int) -> TableVersion:
