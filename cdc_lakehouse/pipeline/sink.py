@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config.reporting import listed, plural
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import CdcError, CheckpointError, SourceError
@@ -224,21 +224,22 @@ class Sink(LogSource):
         return join_at_tso(self._run.feed.name, position)
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        run = self._run
-        faults = run.raw.keep(segments)
-        if run.raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
-            faults |= find_unreadable(run.raw, [segment for segment in segments if segment.segment not in faults])
+        run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
+        form = FILE_FORMATS[source.protocol]
+        faults = raw.keep(segments)
+        if raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
+            faults |= find_unreadable(raw, [segment for segment in segments if segment.segment not in faults])
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
-            layouts = self._layouts(readable)
-            _, unknown = layouts
-            lacks_commit_ts = FILE_FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
+            layouts, unknown = dict[str, Layout](), dict[str, str]()
+            if source.csv is not None and form.needs_layout:
+                layouts, unknown = sink_files.find_layouts(run, source.csv, self._schemas, readable)
             # When lines were ever decoded, or one of the first files has it, the other files are bad. Otherwise the
             # sink has none, which is said once instead of quarantining every line.
-            if lacks_commit_ts is not None and run.appended().snapshot_id is None:
+            if form.lacks_commit_ts is not None and run.appended().snapshot_id is None:
                 wanted = (each for each in readable if each.size and each.segment not in unknown)
                 looked_at = list(itertools.islice(wanted, _LOOKED_AT))
-                if looked_at and all(lacks_commit_ts(run.raw.head(each, _HEAD)) for each in looked_at):
+                if looked_at and all(form.lacks_commit_ts(raw.head(each, _HEAD)) for each in looked_at):
                     raise SourceError(
                         problems.PROBLEMS[problems.NO_COMMIT_TS],
                         feed=run.feed.name,
@@ -246,38 +247,26 @@ class Sink(LogSource):
                         line=1,
                         advice="then start the feed afresh",
                     )
-            return functools.partial(self._decode, layouts), unknown
+
+            def decode(writer: EventWriter, ready: Sequence[Segment]) -> DecodedFiles:
+                files: list[SegmentFile] = []
+                for each in ready:
+                    ref = SegmentRef(raw.place(each), each.size, raw.etag(each))
+                    layout, end_ts = layouts.get(each.segment), end_ts_at(each.landed_at)
+                    context = FileContext(each.database or "", each.table or "", source.csv, layout, end_ts)
+                    of_file = each.table_version, each.physical_partition, each.feed_date
+                    files.append(SegmentFile(ref, each.segment, context, *of_file))
+                read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
+                return decode_segments(lambda: run.spark, files, read, form.decode, writer)
+
+            return decode, unknown
 
         def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
             # A check of each segment does not find all, such as one that is too large.
-            named = [each for each in readable if error.segment in (each.segment, run.raw.place(each))]
-            return find_unreadable(run.raw, readable) or {each.segment: error.advised for each in named}
+            named = [each for each in readable if error.segment in (each.segment, raw.place(each))]
+            return find_unreadable(raw, readable) or {each.segment: error.advised for each in named}
 
         return append_files(run, segments, faults, prepare, find_faults)
-
-    def _layouts(self, segments: Sequence[Segment]) -> sink_files.Layouts:
-        csv = self._run.feed.storage_sink.csv
-        if csv is None or not FILE_FORMATS[self._run.feed.storage_sink.protocol].needs_layout:
-            return {}, {}
-        return sink_files.find_layouts(self._run, csv, self._schemas, segments)
-
-    def _decode(self, layouts: sink_files.Layouts, writer: EventWriter, segments: Sequence[Segment]) -> DecodedFiles:
-        run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
-
-        def of(segment: Segment) -> SegmentFile:
-            layout, end_ts = layouts[0].get(segment.segment), end_ts_at(segment.landed_at)
-            return SegmentFile(
-                SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
-                segment.segment,
-                FileContext(segment.database or "", segment.table or "", source.csv, layout, end_ts),
-                segment.table_version,
-                segment.physical_partition,
-                segment.feed_date,
-            )
-
-        read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
-        decode = FILE_FORMATS[source.protocol].decode
-        return decode_segments(lambda: run.spark, list(map(of, segments)), read, decode, writer)
 
     def resolve_redelivered(self) -> None:
         sink_files.resolve_redelivered(self._run)

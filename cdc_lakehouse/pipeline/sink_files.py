@@ -446,10 +446,6 @@ _FILES_READ: Final = 5
 _SMALLEST_TSO: Final = 1 << 40
 
 
-Layouts = tuple[Mapping[str, Layout], Mapping[str, str]]
-"""The layouts of segments, and the reasons why others have none."""
-
-
 @dataclass
 class _Columns:
     """The layout of a version of a table, or the reason why there is none. `mistake` is a reason that an option of the
@@ -461,8 +457,11 @@ class _Columns:
     by_header: bool = False
 
 
-def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    """Find the layouts of CSV segments. Raises `SourceError` when no row of a new feed fits the configured options."""
+def find_layouts(
+    run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[dict[str, Layout], dict[str, str]]:
+    """Return the layouts of CSV segments, and the reasons why others have none. Raises `SourceError` when no row of a
+    new feed fits the configured options."""
     groups: dict[tuple[str, int], list[Segment]] = {}
     for segment in segments:
         assert segment.table_version is not None, segment.segment
