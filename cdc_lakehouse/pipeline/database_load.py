@@ -92,9 +92,24 @@ class DatabaseDump:
             with SourceDatabase(self._database, texts=True) as database:
                 until = self._end(database, plan)
             # A table that was briefly missing can be unchanged.
-            if until is not None and not self._left(plan, number):
-                self._finish(plan, number, until)
-                return dumped.read_database_dump(self._store, number)
+            if until is None or self._left(plan, number):
+                continue
+            end, rows, objects = End(until, []), 0, dumped.list_dump(self._store, number)
+            for name, table in plan.tables.items():
+                directory = dumped.directory_of(number, table.directory)
+                found = objects.get(directory, ())
+                if (reason := self._failure(directory, found)) is not None:
+                    run.log.warning("%s could not be read: %s", table.definition.name, reason)
+                    end.failed[name] = reason
+                    continue
+                ranges = dumped.read_ranges(found).values()
+                end.done += (each.mark.path for each in ranges)
+                rows += sum(each.rows for each in ranges)
+            # Tables that were dropped meanwhile are no longer in it.
+            self._write(dumped.directory_of(number, dumped.PLAN), plan)
+            self._write(dumped.directory_of(number, dumped.DUMP), end)
+            run.log.info("read %d rows of %d tables of the database", rows, len(plan.tables))
+            return dumped.read_database_dump(self._store, number)
         raise SourceError(
             "tables have changed in each round of reading them",
             feed=run.feed.name,
@@ -166,23 +181,6 @@ class DatabaseDump:
             self._run.log.info("%s has changed while it was read", plan.tables[name].definition.name)
             del plan.tables[name]
         return None if {name.identity for name in now} - plan.tables.keys() else until
-
-    def _finish(self, plan: Plan, number: int, until: DumpPosition) -> None:
-        end, rows, objects = End(until, []), 0, dumped.list_dump(self._store, number)
-        for name, table in plan.tables.items():
-            directory = dumped.directory_of(number, table.directory)
-            found = objects.get(directory, ())
-            if (reason := self._failure(directory, found)) is not None:
-                self._run.log.warning("%s could not be read: %s", table.definition.name, reason)
-                end.failed[name] = reason
-                continue
-            ranges = dumped.read_ranges(found).values()
-            end.done += (each.mark.path for each in ranges)
-            rows += sum(each.rows for each in ranges)
-        # Tables that were dropped meanwhile are no longer in it.
-        self._write(dumped.directory_of(number, dumped.PLAN), plan)
-        self._write(dumped.directory_of(number, dumped.DUMP), end)
-        self._run.log.info("read %d rows of %d tables of the database", rows, len(plan.tables))
 
     def _failure(self, directory: str, objects: Iterable[StoredObject]) -> str | None:
         """Return why this run could not read a table, from the table's directory; None when it did not fail."""

@@ -6,8 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
@@ -54,25 +53,6 @@ Holds = dict[str, str]
 history. Where two steps found one, `found | holds` keeps the earlier reason."""
 
 
-@dataclass
-class _Reasons:
-    """The reasons why one table is held, and what to do. They are dicts to avoid repetitions."""
-
-    said: dict[str, None] = field(default_factory=dict[str, None])
-    ways_out: dict[str, None] = field(default_factory=dict[str, None])
-
-    def add(self, reason: str, way_out: str | None = None) -> None:
-        self.said[reason] = None
-        if way_out is not None:
-            self.ways_out[way_out] = None
-
-    def __str__(self) -> str:
-        said = [*self.said]
-        more = len(said) - _SHOWN
-        text = "; ".join(said[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        return ". ".join([text, *self.ways_out])
-
-
 def hold_reason(error: Exception, what: str, table: TableName) -> str:
     """Return the reason to hold a table after an error in its own work, such as `be renamed`. Raises faults of the
     engine, the catalog or the warehouse: they say nothing about the table, and may pass."""
@@ -106,67 +86,74 @@ def find_holds(
     """Find the holds of taken tables that follow from the history, from open rows of the quarantine, from missing files
     and from rows that are `lost`, and those that a person `decided`. `lives` are all tables of the feed, because a path
     may belong to one that is left out."""
-    reasons: dict[str, _Reasons] = defaultdict(_Reasons)
+    said: dict[str, dict[str, None]] = defaultdict(dict)  # Each reason and way out once, in order.
+    ways_out: dict[str, dict[str, None]] = defaultdict(dict)
+
+    def add(id: str, reason: str, way_out: str | None = None) -> None:
+        said[id][reason] = None
+        ways_out[id] |= {} if way_out is None else {way_out: None}
+
     directory = _Directory(lives, feed.tables, history)
     for hold in decided:
-        reasons[hold.incarnation].add(
+        add(
+            hold.incarnation,
             f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}",
             f"{_OF_PERSON} {hold.database}.{hold.table}` releases it",
         )
     for id, life in directory.taken.items():
-        found, name = reasons[id], life.last.name
+        name = life.last.name
         for version in life.versions:
             if version.hold is not None:
-                found.add(f"{_statement(version)}: {version.hold}", ddl_advice(name))
+                add(id, f"{_statement(version)}: {version.hold}", ddl_advice(name))
         if life.dropped_ts is not None:
             continue
         configured = feed.settings_of(name.database, name.table).primary_key or ()
         if unknown := [column for column in configured if life.last.named(column) is None]:
             columns = ", ".join(unknown)
-            found.add(
-                f'tables.settings."{name}".primary_key names columns that the table does not have: {columns}', _OF_KEY
+            add(
+                id,
+                f'tables.settings."{name}".primary_key names columns that the table does not have: {columns}',
+                _OF_KEY,
             )
         elif not key_columns(feed, life.last):
-            found.add(
+            add(
+                id,
                 f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
-                f'"{name}".primary_key in the configuration'
+                f'"{name}".primary_key in the configuration',
             )
+    policies: dict[str, str] = {
+        **dict.fromkeys((problems.BAD_WATERMARK, problems.BAD_STATEMENT), "skip"),
+        problems.BAD_TABLE_OF_DUMP: "hold",  # What is missing may be the whole table: only a person can discard that.
+        **dict.fromkeys((problems.MISSING_FILE, problems.UNREADABLE_INDEX, EXPIRED_FILES), feed.policy.index_gap),
+    }
     # In one order: each cut keeps the reason, and another text would be another cut.
     rows = sorted(quarantined, key=lambda row: (row.segment, row.line or 0, row.id))
     known = segments.find(row.segment for row in rows)
     for row in rows:
-        if row.error_class != BAD_VALUE and _policy(feed, row.error_class) == "hold":
+        if row.error_class != BAD_VALUE and policies.get(row.error_class, feed.policy.quarantine) == "hold":
             words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
             for id in directory.of_quarantined(row, known):
-                reasons[id].add(words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
+                add(id, words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
     for place, name, version in table_versions(segments.rows):
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):
-                reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
+                add(id, f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
     for name in lost:
         for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
-            reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
+            add(id, "its rows of while it was left out are no longer in `records`: leave it out again")
     for gap in index_gaps(segments.rows) if feed.policy.index_gap == "hold" else ():
         name = TableName(gap.database, gap.table)
         owner = directory.of_version(name, gap.table_version)
         owners = directory.named(name) if owner is None else [owner]
         numbers = some([str(number) for number in gap.missing], _SHOWN)
         for id in owners:
-            reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
-    left_out = lives.keys() - directory.taken.keys()
-    return {id: str(found) for id, found in reasons.items() if found.said and id not in left_out}
-
-
-def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
-    match error_class:
-        case problems.BAD_WATERMARK | problems.BAD_STATEMENT:
-            return "skip"
-        case problems.BAD_TABLE_OF_DUMP:
-            return "hold"  # What is missing may be the whole table: only a person can discard that.
-        case problems.MISSING_FILE | problems.UNREADABLE_INDEX | problems.EXPIRED_FILES:
-            return feed.policy.index_gap
-        case _:
-            return feed.policy.quarantine
+            add(id, f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
+    holds: Holds = {}
+    for id in [id for id in said if id in directory.taken or id not in lives]:
+        reasons = [*said[id]]
+        more = "" if len(reasons) <= _SHOWN else f"; and {len(reasons) - _SHOWN} more"
+        holds[id] = ". ".join(["; ".join(reasons[:_SHOWN]) + more, *ways_out[id]])
+    return holds
 
 
 def find_unapproved(
