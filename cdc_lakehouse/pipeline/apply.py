@@ -164,8 +164,9 @@ def plan_update(
         columns = [replace(column, initial=None) for column in columns]
         plan = plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
     else:
-        converted = source.converted_since(changes.applied_version)
-        converted = frozenset[int]() if changes.replaces_all_rows else converted
+        converted = frozenset[int]()
+        if not changes.replaces_all_rows:
+            converted = source.converted_since(changes.applied_version)
         defaults = format_version >= FIRST_WITH_VECTORS
         plan = plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
     transaction, schema = None, table.schema()
