@@ -54,7 +54,7 @@ from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
+from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
@@ -145,12 +145,11 @@ class PlannedUpdate:
 
 
 def plan_update(
-    feed: FeedConfig, tables: CurrentTables, iceberg: IcebergJavaApi, checkpoints: Checkpoints, last: Sequence[CutRow],
-    changes: TableChanges, *, skips_rejected: bool,
+    feed: FeedConfig, tables: CurrentTables, iceberg: IcebergJavaApi, quarantine: Quarantine, checkpoints: Checkpoints,
+    last: Sequence[CutRow], changes: TableChanges,
 ) -> PlannedUpdate:  # fmt: skip
     """Plan the update of one table; create it when it does not exist yet. Its tags follow from the `checkpoints`,
-    of which `last` are the newest rows; `skips_rejected` is as in `TableUpdate`. Raises `TableHeldError` when the table
-    is blocked."""
+    of which `last` are the newest rows. Raises `TableHeldError` when the table is blocked."""
     source = changes.table
     state = changes.state or _create(tables, iceberg, changes)
     table = tables.lake.existing(state.identifier)
@@ -181,6 +180,9 @@ def plan_update(
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
         stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
+    # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
+    # once all of them are known.
+    skips_rejected = feed.policy.quarantine == "skip" or quarantine.has_discarded(changes.life.names)
     update = replace(
         source.fold(changes.number, table.location(), schema, table.properties, skips_rejected=skips_rejected),
         stored=stored,
@@ -363,10 +365,11 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         run.log.info("%s with changes", plural(len(changed), "table"))
         run.events.ensure()
         counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
+        of_dump = _rows_of_dump(run.segments.rows) if run.typed else {}
         rest, tries = list(changed), _TRIES
         failed: Holds = {}
         while rest:
-            turns, tries = _try(run, tables, rest, counts, synthetic), max(tries - 1, 0)
+            turns, tries = _try(run, tables, rest, counts, of_dump, synthetic), max(tries - 1, 0)
             rest = [again for turn in turns if (again := _again(tables, turn, tries)) is not None]
             numbers = {each.number for each in rest}
             over = [turn for turn in turns if turn.changes.number not in numbers]
@@ -454,23 +457,18 @@ def _give_names(
 
 def _try(
     run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], counts: EventEstimates,
-    synthetic: SyntheticWriter,
+    of_dump: Mapping[TableName, int], synthetic: SyntheticWriter,
 ) -> list[_Turn]:  # fmt: skip
-    """Plan the updates of tables, carry them out in one job, and commit each that succeeds."""
+    """Plan the updates of tables, carry them out in one job, and commit each that succeeds. `of_dump`: the rows of
+    tables that were typed with a dump."""
     turns = [_Turn(replace(each, events=counts.of(each.life.names, above=each.reads_new_events))) for each in changed]
     run.require_lease()
     # Made before there are threads: it is the run's first write, and what fails with it is of no table.
     iceberg, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
 
-    feed, skips = run.feed, run.feed.policy.quarantine == "skip"
-
     def plan(turn: _Turn) -> None:
-        changes = turn.changes
         shown = run.checkpoints, run.last_cut_rows
-        # When a person discarded rows, tasks write what they can: whether the table continues without the rows is
-        # decided once all of them are known.
-        writes_parts = skips or run.quarantine.has_discarded(changes.life.names)
-        turn.planned = plan_update(feed, tables, iceberg, *shown, changes, skips_rejected=writes_parts)
+        turn.planned = plan_update(run.feed, tables, iceberg, run.quarantine, *shown, turn.changes)
 
     # New tables are made in order: two of them may want one name.
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
@@ -479,7 +477,6 @@ def _try(
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        of_dump = _rows_of_dump(run.segments.rows) if run.typed else {}
         typed, run.typed = typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
         rest = [each.table for each in planned if each.changes.number not in typed]
         found = typed | update_in_job(lambda: run.spark, io, rest, reader)
@@ -488,7 +485,7 @@ def _try(
     # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded
     # each of them. Rows that their tables cannot take are quarantined, before anything is committed: a row that its
     # table skips must not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved.
-    rejected = [*synthetic.rejected]
+    rejected, skips = [*synthetic.rejected], run.feed.policy.quarantine == "skip"
     is_discarded = discards(run.quarantine.rows)
     for turn in [turn for turn in turns if turn.goes_on]:
         made, name = turn.updated, turn.changes.target.name
