@@ -156,22 +156,6 @@ _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "
 _ESCAPED: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 
-def string_value(token: Token, *, backslash_escapes: bool) -> str:
-    """Return the content of a string, with its escapes resolved (MySQL reference manual, "String Literals")."""
-    quoted = token.text[1:] if token.text[0] in "nN" else token.text
-    quote = quoted[0]
-    if not backslash_escapes:
-        return quoted[1:-1].replace(quote * 2, quote)
-
-    def decoded(escape: re.Match[str]) -> str:
-        letter: str | None = escape[1]
-        if letter is not None:
-            return _ESCAPES.get(letter, letter)
-        return quote if escape[0][0] == quote else escape[0]
-
-    return _ESCAPED.sub(decoded, quoted[1:-1])
-
-
 def name_value(token: Token) -> str:
     """Return the name in a word, a backquoted name, or a name in double quotes, where backslashes are no escapes."""
     if token.kind == "word":
@@ -329,7 +313,19 @@ class Cursor:
     def string(self, what: str = "a string") -> str:
         if self.token.kind != "string":
             raise self.expected(what)
-        return string_value(self.take(), backslash_escapes=self._escapes)
+        # With its escapes resolved (MySQL reference manual, "String Literals").
+        quoted = self.take().text.lstrip("nN")
+        quote, content = quoted[0], quoted[1:-1]
+        if not self._escapes:
+            return content.replace(quote * 2, quote)
+
+        def decoded(escape: re.Match[str]) -> str:
+            letter: str | None = escape[1]
+            if letter is not None:
+                return _ESCAPES.get(letter, letter)
+            return quote if escape[0][0] == quote else escape[0]
+
+        return _ESCAPED.sub(decoded, content)
 
     def integer(self, what: str = "a number") -> int:
         # The length is limited because Python refuses to read very long numbers; MySQL has none above 2**64.
