@@ -210,33 +210,6 @@ def text_target(target: Target) -> Target:
     return Target(tuple(replace(c, type=_TEXT, initial=InitialDefault()) for c in target.columns), versions)
 
 
-def rows_of_version(
-    connection: Any,
-    version: TableVersion,
-    target: Target,
-    types: Mapping[int, Sequence[ColumnType]],
-    texts: Mapping[str, Any],
-    row: Any,
-    value_format: ValueFormat,
-) -> pa.Table:
-    """Return the typed rows of events of one version.
-
-    types: of each of the target's columns in the version, by id: its types from that version to now.
-
-    texts: `t<id>` (string) for each column that the version's events carry. row: the numbers of the rows (bigint).
-
-    The result has `row`, `c<id>` for each column of the table, `fault` (BOOLEAN, a text cannot be read), and
-    `zero_dates` (INTEGER, the number of zero dates that became NULL).
-    """
-    read = [column for column in target.columns if f"t{column.id}" in texts]
-    values, fault, zeros = _read([(texts[f"t{c.id}"], types[c.id]) for c in read], len(row), connection, value_format)
-    columns = dict(zip((column.id for column in read), values, strict=True))
-    # The values of other columns are the same in all rows.
-    others = [column for column in target.columns if column.id not in columns]
-    columns |= default_values(connection, others, version, target, len(row), value_format)
-    return _table(row, target, columns, fault, zeros)
-
-
 def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
     """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
@@ -245,7 +218,7 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     was inserted under a version without the column. Also `row`, and where some rows existed before `based` (bool),
     whether `b<id>` holds the row's earlier values, which have the columns' current types.
 
-    The result is that of `rows_of_version`. A column whose value is unknown is a fault: it is never guessed.
+    The result is that of `_typed_images`. A column whose value is unknown is a fault: it is never guessed.
     """
     given = sql.by_name(folds)
     ways = {c.id: [*dict.fromkeys(types_by_version(c, target).values())] for c in target.columns}
@@ -612,8 +585,9 @@ def typed_rows(
     folds, last, known = fold_events(events, target)
     folds = folds if based is None else based(folds, target)
     values = pa.concat_tables([rows_of_fold(connection, part, target, value_format) for part in sql.slices(folds)])
-    strange = pa.array(known, pa.bool_()).take(values.column("row").combine_chunks())
-    return TypedRows(_with_faults(values, pa.chunked_array([strange])), events, np.array(last))
+    strange = pa.chunked_array([pa.array(known, pa.bool_()).take(values.column("row").combine_chunks())])
+    place, fault = values.schema.get_field_index("fault"), pc.or_(values.column("fault"), strange)
+    return TypedRows(values.set_column(place, "fault", fault), events, np.array(last))
 
 
 def events_of_keys(
@@ -638,7 +612,9 @@ def _typed_images(
     connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat, *, partial: bool = False
 ) -> pa.Table | None:
     """Return the rows of the events' images alone; None when some omit columns, unless they are wanted as well
-    (`partial`), with NULL there."""
+    (`partial`), with NULL there. The result has `row` (bigint, the number of the event), `c<id>` for each column of the
+    table, `fault` (BOOLEAN, a text cannot be read, or a column is not known), and `zero_dates` (INTEGER, the number of
+    zero dates that became NULL)."""
     parts: list[pa.Table] = []
     rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
     wanted = {column.id for column in target.columns}
@@ -646,23 +622,22 @@ def _typed_images(
     for number in sorted(pc.unique(rows.column("version_no")).to_pylist()):
         version = target.versions[number]
         own = where(rows, rows.column("version_no").to_numpy() == number)
-        own_types = {id: each.get(number, ()) for id, each in types.items()}
         for part in sql.slices(own):
             texts, strange, absent = row_images(connection, part, version, wanted)
             if not partial and pc.any(absent).as_py():
                 return None
-            row = part.column("row")
-            values = rows_of_version(connection, version, target, own_types, texts, row, value_format)
-            parts.append(_with_faults(values, strange))
+            read = [(texts[f"t{id}"], types[id][number]) for id in types if f"t{id}" in texts]
+            values, fault, zeros = _read(read, part.num_rows, connection, value_format)
+            columns = dict(zip((id for id in types if f"t{id}" in texts), values, strict=True))
+            # The values of other columns are the same in all rows.
+            others = [column for column in target.columns if column.id not in columns]
+            columns |= default_values(connection, others, version, target, part.num_rows, value_format)
+            fault |= strange.to_numpy(zero_copy_only=False)
+            parts.append(_table(part.column("row"), target, columns, fault, zeros))
     if parts:
         return pa.concat_tables(parts)
     nothing = [(f"c{column.id}", pa.null()) for column in target.columns]
     return pa.schema([("row", pa.int64()), *nothing, ("fault", pa.bool_()), ("zero_dates", pa.int32())]).empty_table()
-
-
-def _with_faults(values: pa.Table, faults: Any) -> pa.Table:
-    place = values.schema.get_field_index("fault")
-    return values.set_column(place, "fault", pc.or_(values.column("fault"), faults))
 
 
 _CALL: Final = re.compile(r"\s*(\w+)\s*\(\s*(?:`([^`]+)`|([^`()'\s]+)|(?:_\w+)?'([^']*)')\s*\)\s*")
