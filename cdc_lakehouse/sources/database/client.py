@@ -35,7 +35,6 @@ _SESSION: Final = (
     # The lake's side may take a while between two rows.
     "SET SESSION net_write_timeout = 3600",
 )
-_END: Final = "COMMIT"
 
 
 def session_statements(*, is_tidb: bool) -> tuple[str, ...]:
@@ -53,7 +52,7 @@ def begin_statements(commit_ts: int, *, is_tidb: bool) -> tuple[str, ...]:
 
 def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
     """Return the statements that end reading as of one moment."""
-    return ("SET @@tidb_snapshot = ''",) if is_tidb else (_END,)
+    return ("SET @@tidb_snapshot = ''",) if is_tidb else ("COMMIT",)
 
 
 _CONNECT_SECONDS: Final = 20

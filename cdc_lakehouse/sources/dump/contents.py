@@ -158,13 +158,13 @@ def sorted_tables(
 # Listing of a dump's directory.
 
 
-def list_objects(store: ObjectStore) -> list[StoredObject]:
-    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError` when a part
-    of it cannot be listed."""
+def list_objects(store: ObjectStore, prefix: str = "", advice: str | None = None) -> list[StoredObject]:
+    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError`, with the
+    advice, when a part of it cannot be listed."""
     objects: list[StoredObject] = []
-    for found in store.list():
+    for found in store.list(prefix):
         if isinstance(found, UnreadableDirectory):
-            raise DumpError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path)
+            raise DumpError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path, advice=advice)
         objects.append(found)
     return sorted(objects, key=lambda found: found.path)
 

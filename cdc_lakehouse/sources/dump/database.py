@@ -25,7 +25,7 @@ from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 PLAN, DUMP = "plan.json", "dump.json"
 
@@ -128,18 +128,12 @@ class CompletedRange:
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
-    """List everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `ObjectStore.list`
-    does, and `SourceError` for a directory that cannot be listed."""
+    """List everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `list_objects`
+    does."""
     objects: dict[str, list[StoredObject]] = {}
-    for found in store.list(directory_of(number)):
-        if isinstance(found, UnreadableDirectory):
-            raise SourceError(
-                f"what was read of the database cannot be listed: {found.reason}",
-                segment=found.path,
-                advice=_read_again(store, number),
-            )
+    for found in contents.list_objects(store, directory_of(number), _read_again(store, number)):
         objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
-    return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
+    return objects
 
 
 def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, CompletedRange]:
