@@ -7,7 +7,6 @@ asks for a format by its name.
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -16,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange
-from cdc_lakehouse.changelog.positions import END_TS, is_commit_ts
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.arrow import Positions
 from cdc_lakehouse.decoders.event_schema import image_text
@@ -108,24 +107,6 @@ class Redelivery:
     stale_positions: bool = False
 
 
-@dataclass(frozen=True)
-class UpdateHalves:
-    """For formats in which an update may come as two consecutive messages. `join` builds the row after the update, from
-    the second half and the first half's row before. `alone` builds the error for a half without the other, from its
-    table and whether it is the first one."""
-
-    join: Callable[[Row, Row], Row]
-    alone: Callable[[tuple[str, str], bool], MessageError]
-
-
-def _no_options(source: KafkaSource, storage: StorageConfig) -> Options:
-    return {}
-
-
-def _never(options: Options) -> bool:
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """A format of messages. `make` builds its decoder from checked options."""
@@ -137,7 +118,7 @@ class Format:
     """Returns the text of a value, which may be compressed; or the value, for the decoder to report."""
     options: tuple[str, ...] = ()
     """The names of the options that `make` accepts."""
-    configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
+    configured: Callable[[KafkaSource, StorageConfig], Options] = lambda source, storage: {}
     """Returns the options from the configuration of a feed."""
     row_reader: Callable[[Options], RowReader | None] = lambda options: None
     """Returns the reader of usual messages. Only a format that needs no earlier messages can have one."""
@@ -151,14 +132,15 @@ class Format:
     """Whether columns of a row are in the order of the table; for an UPDATE those of `RowChange.types` are."""
     lossy_columns: Callable[[RowChange], Sequence[str]] | None = None
     """Finds the columns whose text may have been damaged before it reached the log; None where none can have been."""
-    watermarks: Callable[[Options], bool] = _never
+    watermarks: Callable[[Options], bool] = lambda options: False
     """Whether messages have TiDB's commit-ts, with watermarks between them."""
     transactions: Literal["all", "some", "none"] = "none"
     """The transactions whose end is in the log."""
     redelivery: Redelivery | None = None
     """None where messages are not sent twice, or are recognised by a commit-ts."""
-    update_halves: UpdateHalves | None = None
-    """None where an update is one message."""
+    joined_update: Callable[[Row, Row], Row] | None = None
+    """For formats in which an update may come as two consecutive messages: builds the row after it, from the second
+    half and the first half's row before."""
     can_contradict_options: bool = False
     """Whether a message can show that an option is wrong: then it has an `option_conflict`."""
     backslash_escapes: bool = True
@@ -232,15 +214,6 @@ class FileContext:
     end_ts: int = END_TS
     """The value of `positions.end_ts_at` when the file landed: so a file that is decoded again gives the same result.
     """
-
-
-def commit_ts_of(text: str, end_ts: int) -> int | None:
-    """Return a commit-ts from its digits; None when it cannot be one."""
-    digits = text.lstrip("0")
-    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits), end_ts) else None
-
-
-_DIGITS: Final = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Any, Final, Literal, cast
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
 from cdc_lakehouse.config import CsvOptions, Protocol
-from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Sample
+from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.json_object import read_message
@@ -49,22 +50,12 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
     A JSON format is recognised by its keys, the others by whether their decoders read all values. Canal's own flat
     messages and others' differ little: the result is the most likely one.
     """
-    documents = [document for value in values if (document := _object(value)) is not None]
-    if len(documents) * 2 > len(values):
-        return _of_json(documents)
-    return next(({"format": name} for name in _BINARY if values and all(_reads(name, value) for value in values)), None)
-
-
-def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
-    """Return the texts of values, as far as they can be read, and the names of their compressions."""
-    texts = [text_or_value(value) or b"" for value in values]
-    pairs = zip(values, texts, strict=True)
-    return texts, sorted(
-        {"lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value}
-    )
-
-
-def _of_json(documents: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    documents = list[dict[str, Any]]()
+    for value in values:
+        with contextlib.suppress(MessageError):
+            documents.append(read_message(value))
+    if len(documents) * 2 <= len(values):
+        return next(({"format": name} for name in _BINARY if values and _reads(name, values)), None)
     if any("_tidb" in document for document in documents):
         return {"format": "ticdc-canal-json"}
     if all({"meta", "data"} <= document.keys() for document in documents):
@@ -72,7 +63,8 @@ def _of_json(documents: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     flat = [document for document in documents if {"database", "type"} <= document.keys()]
     if not flat:
         return None
-    types = [text for document in flat for text in _types(document)]
+    lists = (cast("dict[str, Any]", types) for document in flat if isinstance(types := document.get("mysqlType"), dict))
+    types = [text for each in lists for text in map(str, each.values())]
     lengths = any("char" in text and "(" in text for text in types)
     texts = any("char" in text for text in types)
     if any(document["type"] == "INIT" for document in flat) or (texts and not lengths):
@@ -82,24 +74,23 @@ def _of_json(documents: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"format": "ticdc-canal-json", "tidb_extension": False}
 
 
-def _types(document: dict[str, Any]) -> list[str]:
-    types = document.get("mysqlType")
-    return [str(each) for each in cast("dict[str, Any]", types).values()] if isinstance(types, dict) else []
-
-
-def _object(value: bytes) -> dict[str, Any] | None:
+def _reads(name: str, values: Sequence[bytes]) -> bool:
+    decode = format_of(name).decoder({})
     try:
-        return read_message(value)
-    except MessageError:
-        return None
-
-
-def _reads(name: str, value: bytes) -> bool:
-    try:
-        format_of(name).decoder({})(None, value)
+        for value in values:
+            decode(None, value)
     except MessageError:
         return False
     return True
+
+
+def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
+    """Return the texts of values, as far as they can be read, and the names of their compressions."""
+    texts = [text_or_value(value) or b"" for value in values]
+    pairs = zip(values, texts, strict=True)
+    return texts, sorted(
+        {"lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value}
+    )
 
 
 # Detection of the time zone of TIMESTAMP text: the data does not give it, but most tables have a column that is set
@@ -145,11 +136,6 @@ def _offsets(value: bytes) -> Iterator[datetime.timedelta]:
 # The format of each protocol, by its name in the configuration.
 
 
-def _detect_canal_json(samples: Sequence[Sample]) -> DetectedFiles:
-    """Detect the time zone; the protocol has no other options."""
-    return DetectedFiles(offset=detect_offset(line for sample in samples for line in sample.head.splitlines()))
-
-
 def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
     assert options is not None, "they are known of each sink of csv"
     return options.binary_encoding_method
@@ -159,7 +145,10 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
         decode=ticdc_canal_json.decode,
         redelivers=ticdc_canal_json.redelivers_canal_json,
-        detect=_detect_canal_json,
+        # The protocol has no options but the time zone.
+        detect=lambda samples: DetectedFiles(
+            offset=detect_offset(line for sample in samples for line in sample.head.splitlines())
+        ),
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
     "csv": FileFormat(

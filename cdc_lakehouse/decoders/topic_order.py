@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
-from cdc_lakehouse.decoders.format import Format, Redelivery, UpdateHalves
+from cdc_lakehouse.decoders.format import Format, Redelivery, Row
 from cdc_lakehouse.decoders.problems import (
     BAD_MESSAGE,
     BAD_WATERMARK,
@@ -39,8 +39,8 @@ class PartitionSequence:
     def __init__(self, message_format: Format) -> None:
         redelivery = message_format.redelivery
         self._filter = None if redelivery is None else RedeliveryFilter(redelivery)
-        halves = message_format.update_halves
-        self._pairing = None if halves is None else UpdatePairing(halves)
+        join = message_format.joined_update
+        self._pairing = None if join is None else UpdatePairing(join)
 
     def next(self, messages: Sequence[Message | MessageError]) -> tuple[Sequence[Message | MessageError], int]:
         """Return the messages that are complete after more messages, for each 0, 1 or 2; and the number of those that
@@ -64,8 +64,8 @@ class UpdatePairing:
     half becomes an error.
     """
 
-    def __init__(self, halves: UpdateHalves) -> None:
-        self._halves = halves
+    def __init__(self, join: Callable[[Row, Row], Row]) -> None:
+        self._join = join
         self.waiting: Message | None = None
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
@@ -90,15 +90,19 @@ class UpdatePairing:
                 Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
             ):
                 table, place = (new.database, new.table), second.origin.log_file
-                change = RowChange(*table, "U", before, self._halves.join(after, before))
+                change = RowChange(*table, "U", before, self._join(after, before))
                 same = (old.database, old.table, first.origin.log_file) == (*table, place)
                 return Message(second.origin, (change,)) if same else None
             case _:
                 return None
 
     def _alone(self, half: Message, *, is_first: bool) -> MessageError:
-        table = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
-        return self._halves.alone(table, is_first)
+        which = "BEFORE that came before this message" if is_first else "AFTER"
+        return MessageError(
+            f"the UPDATE {which} stands alone: its other half is not next to it",
+            of=next((part.database, part.table) for part in half.parts if isinstance(part, RowChange)),
+            advice="let the DTS task write the table to one partition",
+        )
 
 
 class RedeliveryFilter:
@@ -138,7 +142,14 @@ class RedeliveryFilter:
             self._forget()
             return False
         position = (origin.log_file.zfill(20), origin.log_offset)
-        identity = self._identity(position, message)
+        content = repr((position, origin.time_ms, origin.gtid, message.parts))
+        identity = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if position != self._last:
+            self._last = position
+            self._at_position.clear()
+        if self._redelivery.shared_positions and isinstance(message.parts[0], RowChange):
+            self._at_position[identity] += 1
+            identity += self._at_position[identity].to_bytes(8)
         if identity in self._known:
             return True
         if position < self._greatest:
@@ -148,17 +159,6 @@ class RedeliveryFilter:
         if len(self._known) > self._window:
             del self._known[next(iter(self._known))]
         return False
-
-    def _identity(self, position: tuple[str, int], message: Message) -> bytes:
-        content = repr((position, message.origin.time_ms, message.origin.gtid, message.parts))
-        digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if position != self._last:
-            self._last = position
-            self._at_position.clear()
-        if not self._redelivery.shared_positions or not isinstance(message.parts[0], RowChange):
-            return digest
-        self._at_position[digest] += 1
-        return digest + self._at_position[digest].to_bytes(8)
 
     def _forget(self) -> None:
         self._known.clear()
@@ -257,12 +257,6 @@ class PartitionSummary:
         message = PROBLEMS[BEHIND_WATERMARK]
         self.sent_before[place] = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table)
 
-    def note_stated_before(self, statement: Ddl, commit_ts: int, segment: str, offset: int) -> None:
-        named = statement.database or None, statement.table or None
-        raw, message = statement.sql.encode(errors="replace")[:RAW_LIMIT], PROBLEMS[BEHIND_WATERMARK]
-        found = Rejected(segment, offset, BEHIND_WATERMARK, message, raw, *named)
-        self.stated_before.setdefault((statement.database, statement.table, commit_ts), found)
-
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])
         message, error_class = str(error), BAD_WATERMARK if error.is_watermark else BAD_MESSAGE
@@ -277,10 +271,6 @@ class PartitionSummary:
             listed.append(replace(found, raw=b"", count=0))
         listed[at] = replace(listed[at], message=message, count=listed[at].count + 1)
 
-    def note_option_conflict(self, conflict: OptionConflict) -> None:
-        known = self.option_conflict
-        self.option_conflict = conflict if known is None else replace(known, count=known.count + conflict.count)
-
     def note_observed(self, offset: int, columns: ObservedColumns, *, in_order: bool) -> None:
         """Note the columns of a row. With `in_order`, where the positions of rows determine their commit-ts, the same
         columns are noted again after a statement."""
@@ -289,10 +279,6 @@ class PartitionSummary:
         known = self.observed.get(shape)
         if known is None or (columns.commit_ts, offset) < (known[1].commit_ts, known[0]):
             self.observed[shape] = offset, columns
-
-    def note_lossy(self, row: RowChange, columns: Sequence[str]) -> None:
-        if columns:
-            self.lossy.setdefault((row.database, row.table), Counter()).update(columns)
 
 
 Summaries = dict[PartitionBatch, PartitionSummary]
@@ -306,9 +292,6 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     except (ValueError, RecursionError):
         return None, None
     names = (message.get("database"), message.get("table")) if isinstance(message, dict) else (None, None)
-    return names if all(isinstance(name, str) and name and _is_storable(name) for name in names) else (None, None)
-
-
-def _is_storable(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes allow, cannot."""
-    return text.encode(errors="replace").decode() == text
+    # Half of a surrogate pair, which JSON's escapes allow, cannot be written as UTF-8.
+    is_storable = all(isinstance(of, str) and of and of.encode(errors="replace").decode() == of for of in names)
+    return names if is_storable else (None, None)

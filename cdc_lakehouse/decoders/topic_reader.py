@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS
 from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
 from cdc_lakehouse.decoders.format import RowShape, UsualRow, UsualRows
+from cdc_lakehouse.decoders.problems import BEHIND_WATERMARK, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_order import (
@@ -85,7 +87,11 @@ class ColumnObserver:
         known = self._tables.get((shape.database, shape.table))
         if known is None or known.key != shape.key:
             known = self._tables[shape.database, shape.table] = _Known(shape.key)
-        types, names = shape.types, self._names(shape)
+        types, names = shape.types, shape.names
+        if shape.op == "U" and self._in_table_order:
+            # Images that are incomplete put columns out of the table's order.
+            shown = set(names)
+            names = (*(name for name in types if name in shown), *(name for name in names if name not in types))
         place = shape.op, names
         noted = known.noted.get(place)
         if noted is not None and noted[1] <= at and (noted[0] is types or noted[0] == types):
@@ -104,15 +110,6 @@ class ColumnObserver:
             known.orders.add(order)
         known.noted[place] = types, at
         return columns
-
-    def _names(self, shape: RowShape) -> tuple[str, ...]:
-        """Return the columns of an image in the order that it shows."""
-        names, types = shape.names, shape.types
-        if shape.op != "U" or not self._in_table_order:
-            return names
-        # Images that are incomplete put columns out of the table's order.
-        shown = set(names)
-        return (*(name for name in types if name in shown), *(name for name in names if name not in types))
 
 
 _ROWS_AT_ONCE: Final = 8192
@@ -293,7 +290,13 @@ class TopicReader:
                 summary.tombstones[segment] += 1
             return
         latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
-        messages, redelivered = self._messages(record.key, value, latest_ms)
+        try:
+            decoded = self._decode(record.key, value)
+        except MessageError as error:
+            decoded = [error]
+        decoded = decoded if isinstance(decoded, list) else [decoded]
+        # Those that are complete with this record's, and how many of its own had come before.
+        messages, redelivered = self._order.next([_not_after(latest_ms, message) for message in decoded])
         if record.is_before:
             return  # The partition's order alone has to know of it.
         bad = events = 0
@@ -328,17 +331,6 @@ class TopicReader:
         self._order, self._observer = self._states[place]
         return self.summaries[place]
 
-    def _messages(
-        self, key: bytes | None, value: bytes | None, latest_ms: int
-    ) -> tuple[Sequence[Message | MessageError], int]:
-        """Return the messages that are complete with one more, and how many of its own had come before."""
-        try:
-            decoded = self._decode(key, value)
-        except MessageError as error:
-            decoded = [error]
-        messages = decoded if isinstance(decoded, list) else [decoded]
-        return self._order.next([_not_after(latest_ms, message) for message in messages])
-
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
             rows, self._rows, self._size = self._rows, [], 0
@@ -350,7 +342,8 @@ class TopicReader:
         origin, events, segment, offset = message.origin, 0, record.segment, record.offset
         if message.option_conflict is not None:
             topic, partition, _ = self._place
-            summary.note_option_conflict(OptionConflict(topic, partition, offset, message.option_conflict))
+            known = summary.option_conflict or OptionConflict(topic, partition, offset, message.option_conflict, 0)
+            summary.option_conflict = replace(known, count=known.count + 1)
         for part in message.parts:
             if isinstance(part, Watermark):
                 summary.watermark = max(part.commit_ts, summary.watermark or 0)
@@ -361,15 +354,21 @@ class TopicReader:
                 if isinstance(part, RowChange):
                     row = UsualRow.of(part, origin)
                     is_event = self._take(summary, row, commit_ts, record.feed_date, segment, offset)
-                    if is_event and self._format.lossy_columns is not None:
-                        summary.note_lossy(part, self._format.lossy_columns(part))
+                    lossy = self._format.lossy_columns if is_event else None
+                    if lossy is not None and (columns := lossy(part)):
+                        summary.lossy.setdefault((part.database, part.table), Counter()).update(columns)
                     events += is_event
                 elif commit_ts is None:
-                    summary.note_stated_before(part, origin.commit_ts or 0, segment, offset)
+                    raw, of = part.sql.encode(errors="replace")[:RAW_LIMIT], (part.database or None, part.table or None)
+                    found = Rejected(segment, offset, BEHIND_WATERMARK, PROBLEMS[BEHIND_WATERMARK], raw, *of)
+                    summary.stated_before.setdefault((part.database, part.table, origin.commit_ts or 0), found)
                 else:
                     place = self._origin(offset, commit_ts)
                     statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
-                    self._note_statement(summary, offset, statement)
+                    summary.statements.append((offset, statement))
+                    self._observer.forget(part.database, part.table)
+                    if self._format.transactions == "all":
+                        summary.ended_ts = summary.last_ts  # Elsewhere `Signals.positions` sees to it.
         return events
 
     def _take(
@@ -404,12 +403,6 @@ class TopicReader:
             place = self._origin(offset, commit_ts)
             observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, place)
             summary.note_observed(offset, observed, in_order=in_order)
-
-    def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
-        summary.statements.append((offset, statement))
-        self._observer.forget(statement.database, statement.table)
-        if self._format.transactions == "all":
-            summary.ended_ts = summary.last_ts  # Elsewhere `Signals.positions` sees to it.
 
     def _origin(self, offset: int, commit_ts: int) -> str:
         topic, partition, _ = self._place

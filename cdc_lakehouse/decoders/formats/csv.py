@@ -29,12 +29,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.positions import BEGINNING, is_commit_ts
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample, commit_ts_of
+from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample
 from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, TextReader, read_rows
 from cdc_lakehouse.errors import SourceError
 
@@ -47,6 +47,7 @@ IS_UPDATE: Final = 4
 
 HEADER: Final = b"ticdc-meta$operation"
 """The beginning of a file's header (output-field-header). Its names are not quoted, whatever they contain."""
+_DIGITS: Final = re.compile("[0-9]{1,19}")
 _OPERATIONS: Final = pa.array(["I", "U", "D"])
 _TRUTHS: Final = pa.array(["true", "false"])
 
@@ -76,10 +77,11 @@ class CsvTable:
             return problems.FIELD_COUNT
         # A table may have the name that NULL is written as: no leading field is ever NULL.
         leading = [self._null if text is None else text for text in texts[: self._leading]]
-        commit_ts = commit_ts_of(leading[COMMIT_TS], self._end_ts)
+        digits = leading[COMMIT_TS].lstrip("0")
+        commit_ts = int(digits) if _DIGITS.fullmatch(digits) else 0
         if leading[OP] not in ("I", "U", "D"):
             return problems.NOT_A_ROW_CHANGE
-        if commit_ts is None:
+        if not is_commit_ts(commit_ts, self._end_ts):
             return problems.NO_COMMIT_TS
         row: list[object] = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
         if self.old_value:

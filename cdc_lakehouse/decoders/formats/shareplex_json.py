@@ -30,7 +30,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
-from cdc_lakehouse.decoders.format import Format, Redelivery, Row, UpdateHalves, present, shown, sized
+from cdc_lakehouse.decoders.format import Format, Redelivery, Row, present, shown, sized
 from cdc_lakehouse.decoders.json_object import JsonObject, object_of, read_message, row_of, text_of, whole_number
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
@@ -66,20 +66,11 @@ def _image_after(changed: Row, known: Row) -> Row:
     return {**{name: value for name, value in known.items() if value is not None}, **changed}
 
 
-def _alone(table: tuple[str, str], is_first: bool) -> MessageError:
-    which = "BEFORE that came before this message" if is_first else "AFTER"
-    return MessageError(
-        f"the UPDATE {which} stands alone: its other half is not next to it",
-        of=table,
-        advice="let the DTS task write the table to one partition",
-    )
-
-
 FORMAT: Final = Format(
     name="shareplex-json",
     make=lambda options: decode,
     redelivery=Redelivery(messages_before=20_000),
-    update_halves=UpdateHalves(_image_after, _alone),
+    joined_update=_image_after,
 )
 
 
