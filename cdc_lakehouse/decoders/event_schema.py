@@ -135,7 +135,11 @@ def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> p
 
 def _escaped(texts: pa.Array) -> pa.Array:
     """Escape the texts for use between the quotes of JSON."""
-    content = _content(texts)
+    content: Bytes = np.zeros(0, np.uint8)
+    _, places, data = texts.buffers()
+    if data is not None and len(texts):
+        start, stop = (np.frombuffer(places, np.int32)[texts.offset + row] for row in (0, len(texts)))
+        content = np.frombuffer(data, np.uint8)[start:stop]
     control = content < _SPACE
     special = {*np.unique(content[control]).tolist()} if control.any() else set[int]()
     special |= {byte for byte in (_QUOTE, _BACKSLASH) if (content == byte).any()}
@@ -144,12 +148,3 @@ def _escaped(texts: pa.Array) -> pa.Array:
         character = chr(byte)
         texts = pc.replace_substring(texts, pattern=character, replacement=json.dumps(character)[1:-1])
     return texts
-
-
-def _content(texts: pa.Array) -> Bytes:
-    """Return the bytes of all texts."""
-    _, places, content = texts.buffers()
-    if content is None or not len(texts):
-        return np.zeros(0, np.uint8)
-    start, stop = (np.frombuffer(places, np.int32)[texts.offset + row] for row in (0, len(texts)))
-    return np.frombuffer(content, np.uint8)[start:stop]
