@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (5_143, 16),
     "cdc_lakehouse/commands": (3_491, 14),
     "cdc_lakehouse/config": (1_906, 7),
-    "cdc_lakehouse/decoders": (5_616, 20),
+    "cdc_lakehouse/decoders": (5_611, 20),
     "cdc_lakehouse/lake": (10_780, 30),
     "cdc_lakehouse/operate": (2_378, 8),
     "cdc_lakehouse/pipeline": (5_693, 17),
