@@ -11,6 +11,7 @@ import base64
 import datetime
 import hashlib
 import json
+import sys
 import tempfile
 import threading
 import zipfile
@@ -27,6 +28,12 @@ from py4j.protocol import Py4JJavaError
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
 from cdc_lakehouse.lake.names import Identifier
+
+# Change the Iceberg version together with Spark's: a runtime is built for one Spark minor version.
+PACKAGES: Final = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +233,8 @@ class TableTransaction:
 def compiled_calls() -> Path:
     """The jar of the compiled class, beside the archive of Spark's classes. It may not exist: then each JVM compiles
     the class, for half a second."""
-    from cdc_lakehouse.lake.spark import class_archive  # noqa: PLC0415 - A JVM runs, so it is imported.
-
-    archive = class_archive()
-    return archive.with_name(f"{archive.stem}-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.jar")
+    about = f"{PACKAGES} {_SOURCE.read_text(encoding='utf-8')}"
+    return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jar")
 
 
 def keep_compiled(gateway: Any, catalog: Any) -> None:

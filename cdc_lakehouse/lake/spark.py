@@ -38,15 +38,10 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
+from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, keep_compiled
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
-
-# Change the Iceberg version together with Spark's: a runtime is built for one Spark minor version.
-PACKAGES: Final = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "org.xerial:sqlite-jdbc:3.50.3.0",
-)
 
 _DRIVERS: Final = {"postgresql": "org.postgresql:postgresql:42.7.8"}
 """JDBC drivers of catalogs, by the scheme of their URI."""
@@ -495,9 +490,7 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
 def _archive_classes() -> None:
     """Make the archive from which later JVMs of this environment start, and compile what they would compile, unless it
     is done. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
-    # Sessions start without them.
-    from cdc_lakehouse.lake.files import content_file_json  # noqa: PLC0415
-    from cdc_lakehouse.lake.iceberg_java import Add, IcebergJavaApi, keep_compiled  # noqa: PLC0415
+    from cdc_lakehouse.lake.files import content_file_json  # noqa: PLC0415 - Sessions start without it.
 
     archive = class_archive()
     if archive.is_file():

@@ -12,7 +12,8 @@ from sqlalchemy import make_url
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.spark import PACKAGES, fetch_command, filtered, jar_directory, jars, spark_settings
+from cdc_lakehouse.lake.iceberg_java import PACKAGES
+from cdc_lakehouse.lake.spark import fetch_command, filtered, jar_directory, jars, spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 

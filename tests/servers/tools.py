@@ -26,7 +26,7 @@ from typing import Final
 
 import pyspark
 
-from cdc_lakehouse.lake.spark import PACKAGES
+from cdc_lakehouse.lake.iceberg_java import PACKAGES
 from tests.kit.lakes import lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
