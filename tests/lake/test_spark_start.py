@@ -30,7 +30,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_jars_are_asked_of_the_resolver_until_they_are_kept(kept: Path) -> None:
-    found = config(**{"spark.jars.packages": DRIVER, "spark.jars": "file:/own.jar"})
+    found = config(**{"spark.jars.packages": DRIVER, "spark.jars": "file:/own.jar"})  # pyright: ignore[reportArgumentType]
     settings = spark_settings(found)
     wanted = settings["spark.jars.packages"].split(",")
     assert {*PACKAGES, DRIVER} < set(wanted) and any("aws" in each for each in wanted)
