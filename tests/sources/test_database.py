@@ -83,6 +83,8 @@ class Server:
 
     def variable(self, name: str) -> str | None:
         found = self.answers.get(name)
+        if isinstance(found, Exception):
+            raise found
         return found.pop(0) if isinstance(found, list) else found
 
 

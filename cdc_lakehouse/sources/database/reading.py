@@ -233,10 +233,10 @@ def position_of(database: SourceDatabase) -> DumpPosition:
     file, offset = found[0][:2]
     try:
         # The binlog of a replica has what others wrote.
-        is_replica = database.all("SHOW REPLICA STATUS" if is_new else "SHOW SLAVE STATUS")
-        server_id = None if is_replica else database.variable("server_id")
+        is_own = not database.all("SHOW REPLICA STATUS" if is_new else "SHOW SLAVE STATUS")
     except SourceError:
-        server_id = None  # The user may not read it.
+        is_own = False  # The user may not read it.
+    server_id = database.variable("server_id") if is_own else None
     own = None if server_id is None else int(server_id)
     return DumpPosition(log_file=str(file), log_offset=int(offset), server_id=own)
 

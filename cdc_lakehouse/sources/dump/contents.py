@@ -158,13 +158,15 @@ def sorted_tables(
 # Listing of a dump's directory.
 
 
-def list_objects(store: ObjectStore, prefix: str = "", advice: str | None = None) -> list[StoredObject]:
+def list_objects(
+    store: ObjectStore, prefix: str = "", what: str = "a part of the dump", advice: str | None = None
+) -> list[StoredObject]:
     """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError`, with the
-    advice, when a part of it cannot be listed."""
+    advice, when a part of it (named `what`) cannot be listed."""
     objects: list[StoredObject] = []
     for found in store.list(prefix):
         if isinstance(found, UnreadableDirectory):
-            raise DumpError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path, advice=advice)
+            raise DumpError(f"{what} cannot be listed: {found.reason}", segment=found.path, advice=advice)
         objects.append(found)
     return sorted(objects, key=lambda found: found.path)
 

@@ -131,7 +131,8 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
     """List everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `list_objects`
     does."""
     objects: dict[str, list[StoredObject]] = {}
-    for found in contents.list_objects(store, directory_of(number), _read_again(store, number)):
+    of_dump = directory_of(number), "what was read of the database", _read_again(store, number)
+    for found in contents.list_objects(store, *of_dump):
         objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
     return objects
 

@@ -86,6 +86,12 @@ def test_dump_without_one_of_its_ranges_is_refused(store: ObjectStore, tmp_path:
         read_database_dump(store, 1)
 
 
+def test_a_part_that_cannot_be_listed_is_named(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "000001/loop").symlink_to("loop")
+    with pytest.raises(SourceError, match=r"^what was read of the database cannot be listed: .*/loop\]: remove"):
+        read_database_dump(store, 1)
+
+
 def test_another_form_is_refused(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "000001/dump.json").write_text('{"format": 2}')
     with pytest.raises(StoredFormError, match="was written in form 2"):
