@@ -23,9 +23,9 @@ BUDGETS = {
     "cdc_lakehouse/operate": (2_378, 8),
     "cdc_lakehouse/pipeline": (5_693, 17),
     "cdc_lakehouse/sample": (663, 3),
-    "cdc_lakehouse/sources": (5_806, 27),
+    "cdc_lakehouse/sources": (5_809, 27),
     "cdc_lakehouse/*.py": (886, 5),
-    "tests": (33_863, 235),
+    "tests": (33_871, 235),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
