@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -137,12 +138,21 @@ def test_paths_removed_while_listing_are_left_out(tmp_path: Path, make: Any, rem
 
 
 @pytest.mark.parametrize("content", [b"", b"ab", b"abxd", b"abcdef"])
-def test_file_that_changes_between_its_pieces_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(("size", "look"), [(10, 1), (2, 2)], ids=["in one piece", "between pieces"])
+def test_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, look: int, content: bytes
+) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abcd")
-    pieces = LocalStore(tmp_path).pieces("f", 2)
-    assert next(pieces) == b"ab"
-    path.write_bytes(content)
-    os.utime(path, ns=(0, 10**18))
+    fstat, looks = os.fstat, itertools.count(1)
+
+    def changing(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        if next(looks) == look:
+            path.write_bytes(content)
+            os.utime(path, ns=(0, 10**18))
+        return found
+
+    monkeypatch.setattr(os, "fstat", changing)
     with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
-        next(pieces)
+        list(LocalStore(tmp_path).pieces("f", size))

@@ -13,9 +13,11 @@ from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import dangling_deletes
 from cdc_lakehouse.lake.tables.decisions import Decision
+from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.other_writer import optimize
 
@@ -154,6 +156,26 @@ def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[...,
     assert feed.rows("u") == [(1, 1), (4, 4), (9, 9)]
     assert feed.rows("p") == [(1, 1), (2, 2), (20, 20), (30, 30), (40, 40)]
     assert {each.life.id: each.rebuilt for each in done.applied.tables}[feed.held] == expires
+
+
+@pytest.mark.in_turn
+def test_batch_that_is_not_marked_is_decoded_again_in_its_place(new_lake: Callable[..., TestLake]) -> None:
+    """Also after another writer has rewritten `events`."""
+    feed = OtherWriter(new_lake(source=CSV))
+    feed.land(("I", 4, 1, 1), ("I", 6, 2, 20), at=20)
+    with KillAtCall(Segments, "mark_decoded", 1, after=False)(feed.lake) as killed:
+        feed.lake.go_through()
+    assert killed.happened
+    assert [row["state"] for row in feed.lake.machinery("segments")].count("landed") == 2
+    feed.optimize("events", "segments", "checkpoints", "frontier", "events")
+    feed.lake.go_through()
+    places = [(event["segment"], event["line"]) for event in feed.lake.machinery("events")]
+    assert len(set(places)) == len(places) == 5
+    assert {row["segment"]: row["events"] for row in feed.lake.machinery("segments")} == feed.lake.events_by_segment()
+    assert feed.rows("u") == [(1, 1), (2, 20)]
+    before = feed.lake.metadata()
+    feed.lake.go_through()
+    assert feed.lake.metadata() == before
 
 
 def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: Callable[..., TestLake]) -> None:
