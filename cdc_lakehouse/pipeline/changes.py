@@ -230,11 +230,7 @@ class News:
             # Segments that were decoded before and exceeded the checkpoint at that time.
             began = pc.field("min_commit_ts") <= self.checkpoint_ts
             concerned = concerned | ((pc.field("max_commit_ts") > cut.checkpoint_ts) & began)
-        concerned = (pc.field("state") == DECODED) & concerned
-        if waiting := self.segments.landed_batches:
-            # Events are in of a file that was gone before the run after the one that had appended it.
-            concerned = concerned | pc.field("batch").isin(sorted(waiting & self.appended().unmarked))
-        rows = self.segments.rows.filter(concerned)
+        rows = self.segments.rows.filter((pc.field("state") == DECODED) & concerned)
         names = rows.group_by(["kind", "database", "table"]).aggregate([]).to_pylist()
         if any(row["kind"] == OFFSETS for row in names):
             return None

@@ -312,13 +312,15 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
     """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
     because a batch is decoded as a whole. So do segments that an earlier run has landed: batch numbers rise in the
     order of commits, and tables look for batches after the one that they have applied. What that run has appended of
-    them and not marked as decoded is replaced.
+    them and not marked as decoded is replaced; what it has appended of segments with a fault stays, and is marked.
 
     `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
     `segments`."""
-    names = {segment.segment for segment in segments}
+    names, appended = {segment.segment for segment in segments}, run.events.appended
+    are_in = segments[0].batch in appended.unmarked
+    further = "; its events are in: `cdc-lakehouse quarantine replay` decodes it again" if are_in else ""
     rejected = [
-        Rejected(s.segment, None, error_class, reasons[s.segment], None, s.database, s.table)
+        Rejected(s.segment, None, error_class, reasons[s.segment] + further, None, s.database, s.table)
         for error_class, reasons in faults.items()
         for s in segments
         if s.segment in reasons
@@ -327,18 +329,21 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
         lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
     )
     is_new = segments[0].landed_at == run.landed_at
-    if not rejected and is_new and segments[0].batch > run.events.appended.newest:
+    if not rejected and is_new and segments[0].batch > appended.newest:
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    appended = run.events.appended
+    marked = [s for s in segments if are_in and s.segment in deferred]
     rest = [
         replace(s, batch=batch) if is_new else replayed_segment(s, batch, appended, s.landed_at)
         for s in segments
         if s.segment not in deferred
     ]
-    if rest:
-        run.segments.land(rest)
+    if rest or marked:
+        # With those to mark, which an earlier look at the same batch may have moved.
+        run.segments.land([*rest, *marked])
+    if marked:
+        run.events.mark_decoded(marked, run.clock())
     return rest
 
 

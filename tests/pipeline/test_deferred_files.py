@@ -7,14 +7,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
-from cdc_lakehouse.lake.tables.segments import Appended
+from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake.tables.segments import Appended, contents_of
+from cdc_lakehouse.pipeline import sink as sinks
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
-from tests.pipeline import DAY, Sink
+from tests.pipeline import DAY, T0, Sink
 
 
 class _Events:
@@ -78,3 +81,52 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     ((batch, segments),) = run.segments.undecoded("file").items()
     decoded, _ = run.source.decode(segments)
     assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["seen at first", "seen by the task"])
+def test_file_gone_after_its_events_came_in_is_decoded(
+    is_local: bool, lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that was killed before it marked them: they are counted, and their table has them to apply."""
+    sink = Sink(lake.sink, "a", "b", checkpoint=10)
+    gone, there = sink.file("a"), sink.file("b", at=2)
+    lake.run().source.land()
+    row = {"schema_name": "d", "table_name": "a", "op": "I"}
+    rows = pa.Table.from_pylist([{"segment": gone, **row, "commit_ts": T0 + 1}, {"segment": there, **row}])
+    properties = Appended(1, frozenset({1})).as_properties()
+    table = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema, properties=properties)
+    table.append(rows)
+    (lake.sink / gone).unlink()
+    if not is_local:
+        monkeypatch.setattr(sinks, "find_unreadable", lambda *_: dict[str, str]())
+    run, appended = lake.run(), list[int]()
+    vars(run.events).update(writer=_Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
+    ((_, segments),) = run.segments.undecoded("file").items()
+    ((decoded,), _) = run.source.decode(segments)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None and contents_of(decoded.replaces) == [(1, snapshot.snapshot_id)]
+    assert (decoded.segment, [decoded.batch]) == (there, appended) and decoded.batch > 1
+    found = lake.run().segments.find([gone])[gone]
+    assert (found.state, found.batch, found.events, found.max_commit_ts) == ("decoded", 1, 1, T0 + 1)
+    (why,) = lake.run().quarantine.open()
+    assert (why.segment, why.error_class) == (gone, "UnreadableSegment") and "quarantine replay" in why.message
+    assert len(lake.run().segments.rows) == 2
+
+
+def test_second_batch_that_was_not_marked_names_a_snapshot(lake: TestLake) -> None:
+    """The one that the run has made of the first has its events too."""
+    sink = Sink(lake.sink, "a", checkpoint=10)
+    for at in (1, 2):
+        sink.file("a", at=at)
+        lake.run().source.land()
+    schema, unmarked = pa.schema([("segment", pa.string())]), Appended(2, frozenset({1, 2}))
+    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=unmarked.as_properties())
+    run, made = lake.run(), SimpleNamespace(commit=lambda **_: 7)
+    vars(run).update(iceberg=SimpleNamespace(transaction=lambda *_: made))
+    vars(run.events).update(writer=_Events().writer)
+    (_, first), (_, second) = run.segments.undecoded("file").items()
+    run.source.decode(first)
+    with pytest.raises(ConcurrentRunError):  # What stands for the commit has left the table as it was.
+        run.source.decode(second)
+    (again,) = run.segments.find([second[0].segment]).values()
+    assert contents_of(again.replaces) == [(2, 7)]

@@ -27,7 +27,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, MULTI, PARTITIONED, HandSink, put, row, text
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCall
-from tests.kit.lakes import TestLake, run_all
+from tests.kit.lakes import TestLake, check_events, run_all
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +113,7 @@ def test_file_gone_after_its_run_was_killed_is_listed(new_lake: Callable[..., Te
     assert killed.happened
     place.unlink()
     lake.go_through()
+    check_events(lake)
     assert lake.rows("large") == [(1, 1, "large2"), (2, 2, "x")]
     assert [each["error_class"] for each in lake.machinery("quarantine")] == ["UnreadableSegment"]
 

@@ -293,7 +293,7 @@ class Events:
         deletes, replaced = self._deleted(table, again, data_files) if again else ((), ())
         landed = self._segments.landed_batches
         after = Appended(batch, (self.appended.unmarked & landed) | {batch})
-        self._snapshots[batch] = transaction.commit(
+        self._snapshots[batch] = made = transaction.commit(
             data_files=data_files,
             delete_files=deletes,
             replaced_deletes=replaced,
@@ -301,7 +301,8 @@ class Events:
             mark=True,
             properties=after.as_properties(),
         )
-        self.appended = after
+        assert made is not None  # By `mark`.
+        self.appended = replace(after, snapshot_id=made, snapshots=self.appended.snapshots | {made})
 
     def _deleted(
         self, table: Table, again: Sequence[Segment], data_files: Sequence[str]
