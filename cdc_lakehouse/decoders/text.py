@@ -20,6 +20,7 @@ protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -619,16 +620,15 @@ def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Ro
     needed, final = piece // 2, False
     while not final or at < len(content):
         if not final and len(content) - at < needed:
-            rest, at = content[at:], 0
-            found, length = [rest] if rest else list[bytes](), len(rest)
+            found, at = [content[at:]], 0
+            length = len(found[0])
             while length < max(needed, piece) and not final:
-                part = next(parts, None)
-                if part is None:
-                    final = True
-                else:
-                    found.append(part)
-                    length += len(part)
+                known = len(found)
+                found.extend(itertools.islice(parts, 1))
+                final = len(found) == known
+                length += 0 if final else len(found[-1])
             content = b"".join(found)
+            found.clear()  # They would be held beside the content while it is read.
         stop = min(at + size, len(content))
         rows = reader.fast(content, at, stop, final)
         if rows is None and size > piece // _SMALLER:

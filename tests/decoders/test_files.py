@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -436,3 +438,19 @@ def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
     too_large = [SegmentRef("a", 1 << 31, None)]
     with pytest.raises(SourceError, match="larger than 2147483647 bytes"):
         list(read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), too_large))
+
+
+def test_parts_of_a_long_record_are_not_held_beside_it() -> None:
+    held: list[float] = []
+
+    def read(content: bytes, at: int, _: int, final: bool) -> Any:
+        held.append(tracemalloc.get_traced_memory()[0] / len(content))
+        return SimpleNamespace(end=len(content) if final else at)
+
+    reader: Any = SimpleNamespace(fast=read, rest=lambda: None)
+    tracemalloc.start()
+    try:
+        assert list(quoted_text.read_rows(reader, (bytes(1 << 20) for _ in range(24)), 1 << 20))
+    finally:
+        tracemalloc.stop()
+    assert max(held[2:]) < 1.5, held
