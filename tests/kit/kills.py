@@ -175,12 +175,13 @@ def kill_everywhere(lake: TestLake, run: Callable[[], Any]) -> list[str]:
 
 
 def _visible(lake: TestLake) -> dict[str, Any]:
-    """The state of all tables of a feed but `segments`: each run gives what an earlier one left there a new batch. Of
-    `events` its rows: a batch that was not marked is decoded again in the place of them."""
+    """The state of all tables of a feed. Of `segments` what is decoded: each run gives what an earlier one left there a
+    new batch. Of `events` its rows: a batch that was not marked is decoded again in the place of them."""
     namespaces = lake.lake.catalog.list_namespaces()
     found: dict[str, Any] = {name: None for (name,) in namespaces if lake.name in (name[4:], name.partition("__")[0])}
     for name in lake.metadata():
         if name.endswith(".segments"):
+            found[name] = sorted((row["segment"], row["state"]) for row in lake.machinery("segments"))
             continue
         table = lake.lake.catalog.load_table(tuple(name.split(".", 1)))
         is_of_events = name.endswith(".events")
