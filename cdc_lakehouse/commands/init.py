@@ -1,6 +1,5 @@
 """What a feed begins with: `cdc-lakehouse init` writes a `lakehouse.yaml` from what a source shows, `doctor` checks
-whether a configuration works on this machine, `alerts` whether its receivers can be reached, and `config` prints the
-schema of the file."""
+whether a configuration works on this machine, and `alerts` whether its receivers can be reached."""
 
 from __future__ import annotations
 
@@ -305,23 +304,3 @@ def test(config: LakehouseConfig, as_json: bool) -> int:
     if as_json:
         print_json({"receivers": [{"receiver": label, "error": error} for label, error in errors.items()]})
     return DONE if all(error is None for error in errors.values()) else HELD
-
-
-@click.group(name="config")
-def config() -> None:
-    """Print the schema of lakehouse.yaml."""
-
-
-@config.command()
-@exits
-def schema() -> int:
-    """Print the JSON Schema of lakehouse.yaml, so that editors complete and check it.
-
-    \b
-    Example:
-      cdc-lakehouse config schema > lakehouse.schema.json
-
-    The first line of lakehouse.yaml names it: `# yaml-language-server: $schema=lakehouse.schema.json`.
-    """
-    print_json(json_schema())
-    return DONE

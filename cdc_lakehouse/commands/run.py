@@ -491,7 +491,8 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
                 say(f"{_text(result)}\n")
             return result.error_class
 
-        look = functools.partial(poll_source, runner.instance, runner.lake, feed)
+        # Dagster's storage is opened by the first look: one that does not answer is tried again.
+        look = lambda cursor: poll_source(runner.instance, runner.lake, feed, cursor)  # noqa: E731
         return FollowedFeed(feed.name, look, make_pass, interval)
 
     until_signalled(lambda stop: follow([followed(feed) for feed in feeds], stop, interval))

@@ -23,6 +23,7 @@ from sqlalchemy import event
 
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.commands import run
 from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
@@ -326,3 +327,15 @@ def test_a_run_that_dagster_does_not_record_writes_nothing(
     assert "no such table" in (failed.error or "") and not failed.held
     assert lake.lake.load(system_table(lake.name, "checkpoints")) is None
     assert runner.try_run(lake.feed).published
+
+
+def test_following_begins_while_dagsters_storage_is_away(
+    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(dg.DagsterInstance, "get", away)
+    monkeypatch.setattr(run, "until_signalled", lambda work: work(threading.Event()))
+    turns: list[bool] = []
+    monkeypatch.setattr(run, "follow", lambda feeds, *_: turns.extend(feed.take_turn(1) for feed in feeds))
+    run._follow(_Runner(lake.config, progress="nothing"), [lake.feed], 1, as_json=False)
+    assert turns == [False] and "feed" in (said := capsys.readouterr().err) and "away" in said
