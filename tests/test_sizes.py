@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
     "cdc_lakehouse/assets": (2_283, 11),
     "cdc_lakehouse/changelog": (5_143, 16),
-    "cdc_lakehouse/commands": (3_491, 14),
+    "cdc_lakehouse/commands": (3_499, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_611, 20),
     "cdc_lakehouse/lake": (10_779, 30),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_809, 27),
     "cdc_lakehouse/*.py": (886, 5),
-    "tests": (33_974, 235),
+    "tests": (34_006, 235),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
