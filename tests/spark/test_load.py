@@ -14,14 +14,15 @@ import pytest
 from cdc_lakehouse.adopt.plan import plan_ddl
 from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.commands import call
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
-from tests.kit.kills import kill_everywhere
-from tests.kit.lakes import TestLake, run_all
+from tests.kit.kills import KillAtCall, kill_everywhere
+from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
@@ -177,6 +178,18 @@ def test_rows_of_dump_are_typed_as_they_are_decoded(repeats: bool, load: Callabl
     (file,) = directory.glob("data/*.parquet")
     created = min(each.stat().st_mtime_ns for each in directory.glob("metadata/*.json"))
     assert (file.stat().st_mtime_ns > created) == repeats
+
+
+def test_file_of_dump_gone_after_its_run_was_killed_has_its_rows(load: Callable[..., Load]) -> None:
+    """Its events are in: they are not in the files that tasks have typed of the others."""
+    found = load("canal-json/random_6", rows_per_file=2)
+    found.lake.configure(policy={"quarantine": "skip"})
+    with KillAtCall(Events, "commit", 1, after=True)(found.lake) as killed:
+        found.run(found.stage)
+    assert killed.happened
+    max(found.directory.glob("test.Tab-1.0*.csv")).unlink()
+    found.check(found.run(found.stage), found.stage)
+    check_events(found.lake)
 
 
 def test_load_killed_after_any_commit_changes_nothing(load: Callable[..., Load]) -> None:
