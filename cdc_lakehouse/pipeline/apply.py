@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 
@@ -55,7 +54,7 @@ from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, Tabl
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segments
 from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
 from cdc_lakehouse.pipeline.holds import Holds, find_unapproved, hold_reason
@@ -365,7 +364,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         run.log.info("%s with changes", plural(len(changed), "table"))
         run.events.ensure()
         counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
-        of_dump = _rows_of_dump(run.segments.rows) if run.typed else {}
+        of_dump = _rows_of_dump(run.segments) if run.typed else {}
         rest, tries = list(changed), _TRIES
         failed: Holds = {}
         while rest:
@@ -526,16 +525,13 @@ def _try(
     return turns
 
 
-def _rows_of_dump(segments: pa.Table) -> dict[TableName, int]:
+def _rows_of_dump(segments: Segments) -> dict[TableName, int]:
     """Return the number of rows of each table whose decoded events are all of the dump."""
-    decoded = segments.filter(pc.field("state") == DECODED).group_by(["database", "table", "kind"])
-    counted = [
-        (TableName(row["database"] or "", row["table"] or ""), row["kind"], row["events_sum"])
-        for row in decoded.aggregate([("events", "sum")]).to_pylist()
-    ]
-    # Segments without a table can hold events of any.
-    others = {name for name, kind, _ in counted if kind != DUMP}
-    return {name: count for name, _, count in counted if not others & {name, TableName("", "")}}
+    others = segments.decoded_beside(DUMP)
+    decoded = segments.rows.filter((pc.field("state") == DECODED) & (pc.field("kind") == DUMP))
+    counted = decoded.group_by(["database", "table"]).aggregate([("events", "sum")]).to_pylist()
+    rows = {TableName(row["database"], row["table"]): row["events_sum"] for row in counted}
+    return {} if others is None else {name: count for name, count in rows.items() if name not in others}
 
 
 def _again(tables: CurrentTables, turn: _Turn, tries: int) -> TableChanges | None:

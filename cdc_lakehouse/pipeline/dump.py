@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pyiceberg.types import ListType
+
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -24,6 +26,7 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
+from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import CdcError, DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask
@@ -75,6 +78,7 @@ class DumpSource(Source):
         self._run = run
         self._initial = initial
         self._joined: dict[DumpPosition, JoinPoint] = {}
+        self._types_rows = True
         self._store = open_store(initial.uri or location_of(run.lake, run.feed.name), run.lake.storage)
 
     @functools.cached_property
@@ -238,24 +242,46 @@ class DumpSource(Source):
             return DecodedFiles()
         compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
-        run, updates, typing = self._run, dict[int, TableUpdate](), None
+        run, updates = self._run, self._typed_updates(files)
+        work = functools.partial(decode_segments, lambda: run.spark, files, read, decode_rows, writer)
+        if not updates:
+            return work()
         # The hashes of the keys of all rows that were typed wait in memory.
-        is_first = run.last_cut.checkpoint_ts == BEGINNING
-        if is_first and sum(part.counts.rows for _, part in run.typed) <= COMPARED_EVENTS:
-            names = [*dict.fromkeys((file.context.database, file.context.table) for file in files)]
-            updates = {n: each for n, name in enumerate(names) if (each := self._expected(name, n))}
-            by_name = {names[n]: update for n, update in updates.items()}
-            typing = functools.partial(TypingTask, by_name, run.lake.catalog.properties)
-        decoded = decode_segments(lambda: run.spark, files, read, decode_rows, writer, typing)
-        return replace(decoded, typed=[(updates[part.table_no], part) for part in decoded.typed])
+        room = COMPARED_EVENTS - sum(part.counts.rows for _, part in run.typed)
+        try:
+            decoded = work(functools.partial(TypingTask, updates, run.lake.catalog.properties, room))
+        except spark_errors():
+            # Rows can do without: what is made beside events must not be why these cannot be made.
+            self._types_rows = False
+            return work()
+        by_number = {update.table_no: update for update in updates.values()}
+        return replace(decoded, typed=[(by_number[part.table_no], part) for part in decoded.typed])
+
+    def _typed_updates(self, files: Sequence[SegmentFile]) -> Mapping[tuple[str, str], TableUpdate]:
+        """Return the new tables, by (database, table), whose rows can be typed when these files are decoded: all of
+        their events are of the dump, and nothing unusual was found in them."""
+        others = self._run.segments.decoded_beside(DUMP)
+        if not self._types_rows or others is None or self._run.last_cut.checkpoint_ts != BEGINNING:
+            return {}
+        short = {update.location for update, part in self._run.typed if part.keys is None}
+        names = dict.fromkeys((file.context.database, file.context.table) for file in files)
+        updates = {
+            name: update
+            for number, name in enumerate(names)
+            if TableName(*name) not in others and (update := self._expected(name, number)) is not None
+        }
+        return {name: update for name, update in updates.items() if update.location not in short}
 
     def _expected(self, name: tuple[str, str], number: int) -> TableUpdate | None:
-        """Return a new table of the dump as it will be made; None where a value of its key has several texts."""
+        """Return a new table of the dump as it will be made; None where that is not known, or a value of its key has
+        several texts."""
         life, tables = self._lives.get(name), CurrentTables(self._run.lake, self._run.feed)
         if life is not None and len(life.versions) == 1:
             with contextlib.suppress(CdcError):  # A table at which something is wrong is held later.
                 table = FeedTable.of(self._run.feed, life)
-                if table.key and not table.table_key.several:
+                # The catalog gives elements of lists other ids.
+                lists = any(isinstance(field.field_type, ListType) for field in table.schema.fields)
+                if table.key and not (table.table_key.several or lists):
                     of_table = tables.location(life, life.last.name), table.schema, tables.first_properties(life)
                     return table.fold(number, *of_table, skips_rejected=False)
         return None

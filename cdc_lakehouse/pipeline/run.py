@@ -279,8 +279,8 @@ def append_files(
             if not ready:
                 return [], []
             decoded = _decode_isolated(lambda: run.spark, ready, functools.partial(decode, run.events.writer()))
-            run.events.commit(decoded.data_files, ready)
             run.typed += decoded.typed
+            run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
             # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.

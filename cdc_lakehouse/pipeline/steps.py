@@ -16,6 +16,7 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.current.update_tasks import delete_unused
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.events import BatchCounts
@@ -114,10 +115,15 @@ def load(steps: Steps) -> Loaded:
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
-    decoded = _load(run, dump)
-    if run.last_cut.checkpoint_ts == BEGINNING:
-        _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
-        run.forget_cut()
+    try:
+        decoded = _load(run, dump)
+        if run.last_cut.checkpoint_ts == BEGINNING:
+            _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
+            run.forget_cut()
+    finally:
+        # What no table has taken: all of them are held, or the run ends here.
+        unused, run.typed = run.typed, []
+        delete_unused(run.lake.catalog.properties, [file for _, part in unused for file in part.files])
     return Loaded(dump.checkpoint_ts(), None, decoded)
 
 

@@ -31,6 +31,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     folded_texts,
     parts_apart,
     summarized,
+    typed_beforehand,
     update_by_share,
     update_in_job,
     update_tables,

@@ -69,6 +69,7 @@ from tests.boundaries.update import (
     read_keyed_events,
     row_stage,
     summarized,
+    typed_beforehand,
     update_by_share,
     update_in_job,
     update_tables,
@@ -316,7 +317,7 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
             continue  # A new table takes both rows.
         rows = play.rows
         play.rows, play.stored_as = [], None
-        task = TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1)
+        task = TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1)
         for made in play.all_events:
             image = image_of(made["after"])
             texts = {f"{TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
@@ -328,6 +329,73 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
             assert sorted(map(str, found)) == sorted(map(str, rows)), case
             typed += 1
     assert typed > 20
+
+
+def typed_parts(updates: Mapping[str, TableUpdate], text: str, *, room: int = 100) -> list[UpdatedTable]:
+    """What a task makes of rows: `a=1,2` are two of the table `a`."""
+    task = TypingTask({("d", name): update for name, update in updates.items()}, {}, room, 1)
+    for name, ids in (words.split("=") for words in text.split()):
+        about = {each: pa.array([1] * len(ids.split(",")), pa.int64()) for each in ("line", "commit_ts")}
+        rows = pa.RecordBatch.from_pydict({**about, f"{TEXT_OF}id": pa.array(ids.split(","), pa.string())})
+        task.add(SimpleNamespace(context=SimpleNamespace(database="d", table=name), segment=name), rows)  # type: ignore[arg-type]
+    return task.parts()
+
+
+def updates_in(directory: Path) -> dict[str, TableUpdate]:
+    play = Play(directory, {"table": "id int key", "policy": "hold"})
+    made = replace(play.prepared()[0].update, tells_collisions=False)
+    return {
+        name: replace(
+            made, table_no=number, name=f"d.{name}", location=f"file://{directory}/{name}",
+            target=Target(made.target.columns, {0: version_of(1, "id int key", name=name)}),
+        )
+        for number, name in enumerate("ab")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rows", "planned", "taken"),
+    [
+        ("a=1,2 b=1 / a=3", "a=3 b=1", "b a", "a a b"),
+        ("a=1 b=1 a=2", "a=2 b=1", "b a", "a a b"),
+        ("a=1,2 b=1 / a=2", "a=3 b=1", "b a", "b"),
+        ("a=1,1 b=1", "a=2 b=1", "b a", "b"),
+        ("a=1,x b=1", "a=2 b=1", "b a", "b"),
+        ("a=x b=1", "a=0 b=1", "b a", "b"),
+        ("a=1,99999999999 b=1", "a=2 b=1", "b a", "b"),
+        ("a=1 b=1", "a=2 b=1", "b a", "b"),
+        ("a=1 b=1", "b=1", "b a", "b"),
+        ("a=1 b=1", "a=1 b=1", "b a-changed", "b"),
+        ("a=1 b=1", "a=1 b=1", "a", "a"),
+    ],
+)
+def test_tables_typed_whole_are_taken(tasks: str, rows: str, planned: str, taken: str, tmp_path: Path) -> None:
+    """Those whose rows of the dump are all there, each with another key, if they are planned as was expected. Files of
+    others go."""
+    updates, plans = updates_in(tmp_path), list[TableUpdate]()
+    typed = [(updates["ab"[part.table_no]], part) for task in tasks.split(" / ") for part in typed_parts(updates, task)]
+    for number, (name, _, changed) in enumerate(words.partition("-") for words in planned.split()):
+        plans.append(replace(updates[name], table_no=number, properties={"write.x": "1"} if changed else {}))
+    counts = {TableName("d", name): int(count) for name, count in (words.split("=") for words in rows.split())}
+    found = typed_beforehand({}, typed, plans, counts)
+    left = sorted(path.relative_to(tmp_path).parts[0] for name in "ab" for path in (tmp_path / name).rglob("*.parquet"))
+    assert left == sorted(each.name.table for each in found.values() for _ in each.files) == taken.split()
+    assert all(each.counts.rows == counts[each.name] for each in found.values())
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves neither hashes nor files: there are more rows than keys are compared, or memory runs out."""
+
+    def no_room(*_: object) -> None:
+        raise MemoryError
+
+    if not memory:
+        monkeypatch.setattr(update_tasks, "key_hashes", no_room)
+    parts = typed_parts(updates_in(tmp_path), "b=1 a=1,2 b=2 a=3,4,5 a=6", room=6)
+    about = {(part.name.table, part.counts.rows, len(part.files), part.keys is None) for part in parts}
+    assert about == ({("b", 1, 1, False), ("a", 0, 0, True)} if memory else {("a", 0, 0, True), ("b", 0, 0, True)})
+    assert len([*(tmp_path / "a").rglob("*.parquet")]) == 0
 
 
 class Moved(Play):

@@ -3,6 +3,7 @@ of runs; their results are what each `load` shows (`Play`)."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.current.update_tasks import UpdatedTable
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.events import COUNTS, BatchCounts
@@ -23,9 +27,10 @@ from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
 from tests.kit.case_files import Case, read_cases
 from tests.kit.dumps import TSO
-from tests.pipeline import Sink, lake_in
+from tests.pipeline import DAY, Sink, lake_in
 
 LATER = TSO + 1000
+DECODED_NOW: Any = {"size": 1, "state": "decoded", "landed_at": DAY}
 
 
 class Killed(BaseException):
@@ -166,3 +171,57 @@ def test_load_of_a_dump_that_changes_goes_on_or_waits(
     for step in (step.split() for line in case.own for step in line.split(" ; ")):
         getattr(play, f"do_{step[0].replace('-', '_')}")(*step[1:])
     case.compare(play.results, update=update)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("decoded", "typed"),
+    [
+        (None, {"a", "b"}),
+        (Segment(segment="d/a/1", kind="file", database="d", table="a", batch=1, **DECODED_NOW), {"b"}),
+        (Segment(segment="t/0/1", kind="offsets", record_batch=1, batch=1, **DECODED_NOW), set()),
+    ],
+)
+def test_rows_are_typed_where_that_counts(
+    decoded: Segment | None, typed: set[str], fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tables with no other events, and without lists, whose fields get other ids. Decoding does not fail with it."""
+    play, tried = Play(tmp_path, monkeypatch), list[set[str]]()
+
+    def decode(_: object, files: Sequence[SegmentFile], *rest: Any) -> DecodedFiles:
+        typing = rest[3] if len(rest) > 3 else None
+        tried.append(set() if typing is None else {name for _, name in typing.args[0]})
+        if typing and fails:
+            raise PySparkException("the task is gone")
+        return play.events.decode(None, files)
+
+    monkeypatch.setattr(dump, "decode_segments", decode)
+    play.do_dump("0", "a", "b")
+    vectors = [dumps.DumpTable("d", "v", {"id": "int PRIMARY KEY", "e": "vector(3)"}, [(1, "[1,2,3]")])]
+    dumps.dumpling(play.directory, vectors, status=dumps.dumpling_status("tidb-binlog", TSO))
+    play.begun = False
+    run = play.run()
+    if decoded is not None:
+        run.segments.land([decoded])
+    assert run.feed.initial is not None
+    source = dump.DumpSource(run, run.feed.initial)
+    landed = source.land().new
+    assert len(source.decode(landed)[0]) == len(landed) == 5
+    assert tried == ([typed, set()] if fails and typed else [typed])
+
+
+def test_files_that_no_table_takes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of rows that were typed, when the run ends before their tables are made."""
+    play, unused = Play(tmp_path, monkeypatch), tmp_path / "rows.parquet"
+    unused.touch()
+    part = UpdatedTable(0, TableName("d", "a"), [json.dumps({"file-path": f"file://{unused}"})])
+
+    def committed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(dump, "decode_segments", lambda *_: DecodedFiles(typed=[part]))
+    monkeypatch.setattr(play.events, "commit", committed)
+    play.begun = False
+    with pytest.raises(Killed):
+        Steps(play.run()).upto(load)
+    assert not unused.exists()

@@ -316,7 +316,7 @@ def typed_beforehand(
     for update in updates:
         own = made.get(update.location, [])
         as_planned = {"table_no": update.table_no, "skips_rejected": update.skips_rejected}
-        is_expected = all(replace(expected, **as_planned) == update for expected, _ in own)
+        is_expected = all(part.keys is not None and replace(was, **as_planned) == update for was, part in own)
         if is_expected and rows.get(update.target.versions[0].name) == sum(part.counts.rows for _, part in own):
             whole += [replace(part, table_no=update.table_no) for _, part in own]
             made.pop(update.location, None)
@@ -330,20 +330,26 @@ def typed_beforehand(
 
 class TypingTask:
     """Types the rows of new tables, `updates` by (database, table), in one of the `tasks` that decode a dump, from the
-    texts in hand: they need not be read again from `events`. What is unusual in a table leaves its parts with fewer
-    rows, as do more rows than the driver compares the keys of."""
+    texts in hand: they need not be read again from `events`. A table in which anything is unusual, or for which memory
+    runs out, is given up, as is one that goes beyond the task's share of the `room`: the number of rows whose keys the
+    driver compares."""
 
     def __init__(
-        self, updates: Mapping[tuple[str, str], TableUpdate], properties: Mapping[str, str], tasks: int
+        self, updates: Mapping[tuple[str, str], TableUpdate], properties: Mapping[str, str], room: int, tasks: int
     ) -> None:
-        self._updates, self._properties, self._room = updates, properties, COMPARED_EVENTS // tasks
+        self._updates, self._properties, self._room = updates, properties, room // tasks
         self._waiting, self._bytes = list[tuple[TableUpdate, pa.Table]](), 0
         self._parts: list[UpdatedTable] = []
+        self._given_up = set[int]()
 
     def add(self, file: SegmentFile, decoded: pa.RecordBatch) -> None:
         update = self._updates.get((file.context.database, file.context.table))
+        if update is None or update.table_no in self._given_up:
+            return
         self._room -= decoded.num_rows
-        if update is not None and self._room >= 0:
+        if self._room < 0:
+            self._give_up(update)
+        else:
             rows = keyed_texts(decoded, file.segment, update.table_no, [column.name for column in update.key])
             of, last = self._waiting[-1] if self._waiting else (update, rows)
             if of is not update or last.schema != rows.schema or self._bytes >= 6 * ROW_GROUP_BYTES:
@@ -352,14 +358,32 @@ class TypingTask:
             self._bytes += rows.nbytes
 
     def parts(self) -> list[UpdatedTable]:
-        """Write the rows that wait; return all parts of tables."""
-        if self._waiting:
-            update, events = self._waiting[0][0], pa.concat_tables([rows for _, rows in self._waiting])
-            self._waiting, self._bytes = [], 0
+        """Write the rows that wait; return all parts of tables. One that was given up has a part without `keys`."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if waiting and (update := waiting[0][0]).table_no not in self._given_up:
             with sql.database() as connection:
-                for part in update_tables(self._properties, [update], events):
-                    self._parts.append(replace(part, keys=different(key_hashes(connection, events))))
+                import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
+                part = update.updated()
+                with contextlib.suppress(MemoryError, duckdb.OutOfMemoryException):
+                    events = pa.concat_tables([rows for _, rows in waiting])
+                    (part,) = update_tables(self._properties, [update], events)
+                    if part.counts.rows == events.num_rows:
+                        part.keys = different(key_hashes(connection, events))
+            self._parts.append(part)
+            if part.keys is None:
+                self._give_up(update)
         return self._parts
+
+    def _give_up(self, update: TableUpdate) -> None:
+        own = [part for part in self._parts if part.table_no == update.table_no]
+        delete_unused(self._properties, [file for part in own for file in part.files])
+        self._parts = [part for part in self._parts if part.table_no != update.table_no] + [update.updated()]
+        self._given_up.add(update.table_no)
+
+    def discard(self) -> None:
+        """Delete what was written: the task fails."""
+        delete_unused(self._properties, [file for part in self._parts for file in part.files])
 
 
 def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:

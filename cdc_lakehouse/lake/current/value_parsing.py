@@ -105,7 +105,7 @@ class ValueFormat:
 
 
 def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
-    """Return the expression of the text's value: NULL for NULL and for texts that cannot be read (see `parse_failed`).
+    """Return the expression of the text's value: NULL for NULL and for texts that cannot be read (see `unread`).
     `text` is a VARCHAR that is cheap to repeat, such as the name of a column."""
     target = value_format.type_of(column)
     if column.name in LABELS and column.elements and not value_format.labels:

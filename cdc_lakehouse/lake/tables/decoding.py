@@ -136,8 +136,13 @@ def _decode(
                     listed.append(_rejected(file, None, problem, message, None, further))
                 found.rejected += listed
 
-    found.data_files += writer.write(events())
-    found.typed += [] if typed is None else typed.parts()
+    try:
+        found.data_files += writer.write(events())
+        found.typed += [] if typed is None else typed.parts()
+    except Exception:
+        if typed is not None:
+            typed.discard()
+        raise
     yield found
 
 

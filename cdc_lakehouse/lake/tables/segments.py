@@ -246,6 +246,13 @@ class Segments:
             batches.setdefault(row.batch, []).append(row)
         return dict(sorted(batches.items()))
 
+    def decoded_beside(self, kind: Kind) -> set[TableName] | None:
+        """Return the tables with decoded segments of other kinds; None for any: some segments have no table."""
+        rows = self.rows.filter((pc.field("state") == DECODED) & (pc.field("kind") != kind))
+        names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
+        is_of_any = any(row["table"] is None for row in names)
+        return None if is_of_any else {TableName(row["database"], row["table"]) for row in names}
+
     def find(self, segments: Iterable[str]) -> dict[str, Segment]:
         """Return the known ones of the segments, by name."""
         return {row.segment: row for row in as_segments(self.rows.filter(self._are(segments)))}
