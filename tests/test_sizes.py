@@ -19,13 +19,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_499, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_611, 20),
-    "cdc_lakehouse/lake": (10_779, 30),
+    "cdc_lakehouse/lake": (10_815, 30),
     "cdc_lakehouse/operate": (2_378, 8),
-    "cdc_lakehouse/pipeline": (5_694, 17),
+    "cdc_lakehouse/pipeline": (5_722, 17),
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_809, 27),
     "cdc_lakehouse/*.py": (886, 5),
-    "tests": (34_019, 235),
+    "tests": (34_147, 235),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
