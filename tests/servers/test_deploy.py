@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -76,10 +77,8 @@ class Installed:
         return done.stdout
 
 
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def install(directory: Path, python: str | Path, *extras: str) -> Installed:
     """The project's wheel and, in the versions of uv.lock, what it needs."""
-    directory = tmp_path_factory.mktemp("installed")
     environment, work, requirements = (directory / name for name in ("environment", "work", "requirements.txt"))
     work.mkdir()
 
@@ -89,13 +88,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         assert done.returncode == 0, f"{command}: {done.stderr[-4000:]}"
 
     call("build", "--quiet", "--wheel", "--out-dir", directory, ROOT)
-    call("venv", "--quiet", "--python", sys.executable, environment)
-    extras = [f"--extra={extra}" for extra in ("postgres", "hive", "glue", "k8s")]
+    call("venv", "--quiet", "--python", python, environment)
     export = ["export", "--quiet", "--frozen", "--no-dev", "--no-emit-project", "--no-header", "--project", ROOT]
-    call(*export, *extras, "--output-file", requirements)
+    call(*export, *(f"--extra={extra}" for extra in extras), "--output-file", requirements)
     target = ["pip", "install", "--quiet", "--python", environment / "bin/python"]
     call(*target, "--no-deps", "-r", requirements, *directory.glob("*.whl"))
     return Installed(environment, work)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(tmp_path_factory.mktemp("installed"), sys.executable, "postgres", "hive", "glue", "k8s")
 
 
 @pytest.fixture(scope="session")
@@ -313,8 +316,22 @@ def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 
+HERE: Final = "{}.{}".format(*sys.version_info)
+
+
 @pytest.mark.in_turn
-def test_wheel_works_without_the_checkout(installed: Installed) -> None:
+@pytest.mark.parametrize(
+    "version", [pytest.param(each, marks=[pytest.mark.long] * (each != HERE)) for each in ("3.11", "3.12", "3.13")]
+)
+def test_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    if version == HERE:
+        installed = request.getfixturevalue("installed")
+    else:
+        found = runpy.run_path(str(ROOT / "scripts/pythons.py"))["found_here"]({version}).items()
+        pythons = [python for number, python in sorted(found) if "{}.{}".format(*number) == version]
+        if not pythons:
+            pytest.skip(f"there is no Python {version} on this machine")
+        installed = install(tmp_path, pythons[-1])
     assert "doctor" in installed.run("cdc-lakehouse", "--help")
     installed.run("cdc-lakehouse", "sample", "--directory", "demo", "--days", "1", "--transactions", "20")
     env = {
