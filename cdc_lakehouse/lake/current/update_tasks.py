@@ -352,7 +352,7 @@ class TypingTask:
         else:
             rows = keyed_texts(decoded, file.segment, update.table_no, [column.name for column in update.key])
             of, last = self._waiting[-1] if self._waiting else (update, rows)
-            if of is not update or last.schema != rows.schema or self._bytes >= 6 * ROW_GROUP_BYTES:
+            if of is not update or last.schema != rows.schema or self._bytes >= 2 * ROW_GROUP_BYTES:
                 self.parts()
             self._waiting.append((update, rows))
             self._bytes += rows.nbytes
