@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
-from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, keep_compiled
+from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, compiled_calls, keep_compiled
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
@@ -493,7 +493,7 @@ def _archive_classes() -> None:
     from cdc_lakehouse.lake.files import content_file_json  # noqa: PLC0415 - Sessions start without it.
 
     archive = class_archive()
-    if archive.is_file():
+    if archive.is_file() and compiled_calls().is_file():
         return
     _prefetch("file:///nowhere", "sqlite:///nowhere", "")  # The class path of the archive has them.
     if SparkContext._gateway is not None:
@@ -503,6 +503,11 @@ def _archive_classes() -> None:
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
         config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig.nothing()
+        if archive.is_file():
+            session = build_session(config)  # The project's own class is another one.
+            keep_compiled(*open_catalog(config, storage))
+            session.stop()
+            return
         options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={part}')} {_SILENT}"
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(config)
