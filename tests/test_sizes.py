@@ -19,7 +19,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (3_499, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_611, 20),
-    "cdc_lakehouse/lake": (10_815, 30),
+    "cdc_lakehouse/lake": (10_820, 30),
     "cdc_lakehouse/operate": (2_378, 8),
     "cdc_lakehouse/pipeline": (5_722, 17),
     "cdc_lakehouse/sample": (663, 3),
