@@ -233,15 +233,18 @@ class TableTransaction:
 def compiled_calls() -> Path:
     """The jar of the compiled class, beside the archive of Spark's classes. It may not exist: then each JVM compiles
     the class, for half a second."""
-    about = f"{PACKAGES} {_SOURCE.read_text(encoding='utf-8')}"
-    return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jar")
+    return prepared_file(f"{PACKAGES} {_SOURCE.read_text(encoding='utf-8')}", ".jar")
+
+
+def prepared_file(about: str, suffix: str) -> Path:
+    """The place of what is made once for all JVMs of this environment; `about` is all that it depends on."""
+    return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}{suffix}")
 
 
 def keep_compiled(gateway: Any, catalog: Any) -> None:
     """Compile the class, and keep it for the JVMs of this environment. Raises `OSError` when it cannot be written."""
     classes = _compiler(gateway, catalog.getClass().getClassLoader()).getBytecodes()
-    jar = compiled_calls()
-    with tempfile.TemporaryDirectory(dir=jar.parent) as temporary:
+    with tempfile.TemporaryDirectory(dir=(jar := compiled_calls()).parent) as temporary:
         with zipfile.ZipFile(part := Path(temporary, jar.name), "w") as file:
             for name in classes:
                 file.writestr(f"{name}.class", classes[name])

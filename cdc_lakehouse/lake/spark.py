@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
-from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, compiled_calls, keep_compiled
+from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, compiled_calls, keep_compiled, prepared_file
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
@@ -172,7 +172,7 @@ def class_archive() -> Path:
         java = java.resolve(strict=True)
     changed = java.stat().st_mtime_ns if java.is_file() else 0
     about = f"{version('pyspark')} {PACKAGES} {java} {changed} with commits of files on the class path"
-    return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
+    return prepared_file(about, ".jsa")
 
 
 def archive_options() -> str:
@@ -183,10 +183,9 @@ def archive_options() -> str:
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
-_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
-"""What Spark's launcher puts behind its own jars."""
-_LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Options of the JVM that only prints the command of the real one: it lives for a tenth of a second."""
+_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"  # What Spark's launcher puts behind its own jars.
+_LAUNCHER_OPTIONS_VARIABLE: Final = "SPARK_LAUNCHER_OPTS"
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # The launcher only prints the command of the JVM.
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _END_SECONDS: Final = 120
@@ -221,7 +220,7 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             _ARGUMENTS: f"{own} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}",
             _JVM_OPTIONS_VARIABLE: f"{archive_options()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
             _CLASS_PATH: ":".join([*map(str, class_path), *filter(None, [os.environ.get(_CLASS_PATH)])]),
-            **_LAUNCHER,
+            _LAUNCHER_OPTIONS_VARIABLE: f"{_SHORT_LIVED} {os.environ.get(_LAUNCHER_OPTIONS_VARIABLE, '')}",
         }
         if is_local and not os.environ.keys() & _HOST:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
@@ -537,9 +536,7 @@ def main(words: Sequence[str]) -> None:
     """Fetch jars and archive classes, as the command line arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch", action="store_true", help="fetch Spark's jars, for a warehouse and a catalog")
-    parser.add_argument(
-        "--archive-classes", action="store_true", help="make what Spark starts from in half of the time"
-    )
+    parser.add_argument("--archive-classes", action="store_true", help="make what Spark starts from in half the time")
     parser.add_argument("--warehouse", default="file:///nowhere", help="such as s3://any")
     parser.add_argument("--catalog-uri", default="sqlite:///nowhere", help="such as postgresql://any")
     parser.add_argument("--packages", default="", help="as lake.spark.conf has them in spark.jars.packages")
