@@ -10,7 +10,8 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, remote_store
+from cdc_lakehouse.sources import object_store
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store
 from tests.servers.buckets import S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Proxy, listing, reading
@@ -33,14 +34,14 @@ def store(
     bucket: S3Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> ObjectStore:
     """Through the proxy, with less patience than in earnest where an answer is slow: a busy machine is slow too."""
-    monkeypatch.setattr(remote_store, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(object_store, "_WAIT_SECONDS", 0.01)
     retries = {"max_retries": 3, "retry_timeout": datetime.timedelta(seconds=20)}
     monkeypatch.setattr(
-        remote_store, "RETRIES", {**retries, "backoff": {"init_backoff": datetime.timedelta(milliseconds=5)}}
+        object_store, "RETRIES", {**retries, "backoff": {"init_backoff": datetime.timedelta(milliseconds=5)}}
     )
     if "slow" in request.node.name:
         short = {"connect_timeout": "1s", "read_timeout": "400ms", "timeout": "2s"}
-        monkeypatch.setattr(remote_store, "TIMEOUTS", short)
+        monkeypatch.setattr(object_store, "TIMEOUTS", short)
     return open_store(
         bucket.uri, StorageConfig.model_validate(s3_storage(proxy.endpoint, bucket.ACCESS, bucket.SECRET))
     )
@@ -95,7 +96,7 @@ def test_fault_that_stays_is_reported_as_passing(store: ObjectStore, proxy: Prox
 
 @pytest.mark.parametrize("use", USES)
 def test_missing_server_is_reported_as_passing(bucket: S3Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_store, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
+    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
     for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         store = open_store(bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
         with pytest.raises(SourceUnreachableError, match="cannot be read for now"):

@@ -26,11 +26,8 @@ _TTL: Final = datetime.timedelta(minutes=5)
 
 
 class S3Credentials:
-    """A provider for obstore that keeps the error with which it failed: obstore passes on only its own error.
-
-    A call returns the keys and their expiry (UTC). It raises `SourceUnreachableError` when the service for credentials
-    does not respond, and `SourceError` when it refuses them.
-    """
+    """A provider for obstore that keeps the error with which it failed: obstore passes on only its own error. A call
+    returns the keys and their expiry (UTC)."""
 
     def __init__(self, region: str | None, provide: Callable[[], S3Credential]) -> None:
         self.region = region
@@ -40,21 +37,8 @@ class S3Credentials:
     def __call__(self) -> S3Credential:
         try:
             credential = self._provide()
-        except botocore.exceptions.ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
-            self.failure = SourceError(
-                f"credentials for S3 are refused: {code}",
-                advice="look at storage.s3.profile: its role, and what the role trusts",
-            )
-            if code in ("Throttling", "ThrottlingException", "InternalFailure", "ServiceUnavailable"):
-                self.failure = SourceUnreachableError(f"credentials for S3: {code}")
-            raise self.failure from None
-        except (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError) as error:
-            said = f"the service that gives credentials for S3 does not answer: {_words(error)}"
-            self.failure = SourceUnreachableError(said)
-            raise self.failure from None
-        except (botocore.exceptions.BotoCoreError, OSError) as error:
-            self.failure = SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
+        except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError, OSError) as error:
+            self.failure = _fault(error)
             raise self.failure from None
         self.failure = None
         # Obstore accepts no other time zone than Python's own UTC; botocore has one of its own.
@@ -89,6 +73,18 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
         return S3Credentials(session.region_name, Boto3CredentialProvider(session, ttl=_TTL))
     except botocore.exceptions.BotoCoreError as error:
         raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
+
+
+def _fault(error: Exception) -> CdcError:
+    if isinstance(error, botocore.exceptions.ClientError):
+        code = error.response.get("Error", {}).get("Code")
+        if code in ("Throttling", "ThrottlingException", "InternalFailure", "ServiceUnavailable"):
+            return SourceUnreachableError(f"credentials for S3: {code}")
+        advice = "look at storage.s3.profile: its role, and what the role trusts"
+        return SourceError(f"credentials for S3 are refused: {code}", advice=advice)
+    if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
+        return SourceUnreachableError(f"the service that gives credentials for S3 does not answer: {_words(error)}")
+    return SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
 
 
 def _words(error: Exception) -> str:
