@@ -14,7 +14,7 @@ from cdc_lakehouse.sources.object_store import LocalStore, open_store
 from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from tests.commands import call
 from tests.kit.sink_layouts import layout_with
-from tests.sample import contents
+from tests.sample.test_changefeed import contents
 
 
 def sample(directory: Path, *options: str) -> Result:
