@@ -214,6 +214,8 @@ class FileContext:
     end_ts: int = END_TS
     """The value of `positions.end_ts_at` when the file landed: so a file that is decoded again gives the same result.
     """
+    pieces: tuple[int, int | None] = 0, None
+    """The first of its pieces to decode, and the one to stop before: others are another task's."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,8 @@ class FileFormat:
     A file without a complete record before the cut is never found again: there would be nothing to search for."""
     detect: Callable[[Sequence[Sample]], DetectedFiles]
     """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
+    piece: int | None = None
+    """The bytes of a piece; None where a file cannot be decoded in pieces."""
     lacks_commit_ts: Callable[[bytes], bool] | None = None
     """Whether the beginning of a file shows that the sink is configured to write no commit-ts; None where an option
     says so."""

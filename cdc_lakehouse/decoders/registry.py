@@ -149,6 +149,7 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
         detect=lambda samples: DetectedFiles(
             offset=detect_offset(line for sample in samples for line in sample.head.splitlines())
         ),
+        piece=ticdc_canal_json.PIECE,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
     "csv": FileFormat(

@@ -255,7 +255,9 @@ class Sink(LogSource):
                     layout, end_ts = layouts.get(each.segment), end_ts_at(each.landed_at)
                     context = FileContext(each.database or "", each.table or "", source.csv, layout, end_ts)
                     of_file = each.table_version, each.physical_partition, each.feed_date
-                    files.append(SegmentFile(ref, each.segment, context, *of_file))
+                    # Elsewhere it takes longer to ask for a file twice than to decode it.
+                    pieces = -(-each.size // form.piece) if form.piece and raw.store.uri.startswith("file:") else 1
+                    files.append(SegmentFile(ref, each.segment, context, *of_file, pieces=max(1, pieces)))
                 read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
                 return decode_segments(lambda: run.spark, files, read, form.decode, writer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tracemalloc
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from cdc_lakehouse.decoders.formats.dump import InsertRecordReader, NotSoundErro
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.decoders.text import Dialect, StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.decoding import _groups
+from cdc_lakehouse.lake.tables.decoding import SegmentFile, _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from tests.decoders.test_file_properties import NAMES, json_line
@@ -420,12 +421,35 @@ def test_dumped_time_is_shown_in_zone_of_feed_beside_any_bytes() -> None:
 # --- Which files a task reads ---
 
 
-def test_groups_hold_every_segment_once_in_order() -> None:
-    for sizes in ([], [0], [5] * 1000, [10**9, 1, 1, 10**9], list(range(0, 10**8, 10**6))):
-        segments = [SegmentRef(str(number), size, "") for number, size in enumerate(sizes)]
-        groups = _groups(segments, 2)
-        assert [segment for group in groups for segment in group] == segments
-        assert all(groups) and len(groups) <= max(8, sum(sizes) // 2**27 + 1, 1) + 1
+@pytest.mark.parametrize("piece", [None, 10**6, 10**8])
+def test_tasks_take_each_file_once_in_order(piece: int | None) -> None:
+    for sizes in ([], [0], [5] * 1000, [10**9, 1, 1, 10**9], [67 * 10**6] * 3, list(range(0, 10**8, 10**6))):
+        files = [
+            SegmentFile(SegmentRef(str(n), size, ""), str(n), json_context(), 1, pieces=size // (piece or size + 1) + 1)
+            for n, size in enumerate(sizes)
+        ]
+        groups, taken = _groups(files, 2), dict[str, list[tuple[int, int | None]]]()
+        for file in itertools.chain.from_iterable(groups):
+            taken.setdefault(file.segment, []).append(file.context.pieces)
+        assert [*taken] == [file.segment for file in files]
+        for pieces in taken.values():
+            starts, stops = zip(*pieces, strict=True)
+            assert starts == (0, *stops[:-1]) and stops[-1] is None
+        assert all(groups) and len(groups) <= 2 * max(8, sum(sizes) // 2**27 + 1)
+
+
+@pytest.mark.parametrize("ends", [(2,), (1, 3), (4, 5, 100)])
+def test_pieces_of_a_file_together_are_the_file(ends: tuple[int, ...]) -> None:
+    for end in (b"\n", b"\r\n", b"\r"):
+        content = end.join([LINE, b"", b"bad", *[LINE] * 9, json_line("UPDATE", A, A), json_line("DELETE", A, None)])
+        parts = [content[at : at + 300] for at in range(0, len(content), 300)]
+        whole = read_json(parts, 300)
+        found = [
+            event
+            for pieces in itertools.pairwise([0, *ends, None])
+            for event in read_json(parts, 300, replace(json_context(), pieces=pieces))
+        ]
+        assert found == whole and len(whole) == 13
 
 
 def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:

@@ -24,7 +24,21 @@ from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline import synthetic
 from cdc_lakehouse.pipeline.steps import Steps
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, EXCHANGE, ID, MULTI, PARTITIONED, HandSink, put, row, text
+from tests.kit.hand_sinks import (
+    COLUMNS,
+    CREATE,
+    CSV,
+    DAY,
+    EXCHANGE,
+    ID,
+    MULTI,
+    PARTITIONED,
+    T0,
+    HandSink,
+    put,
+    row,
+    text,
+)
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, check_events, run_all
@@ -231,6 +245,32 @@ def test_rejected_rows_beyond_those_listed_are_counted(
     path.write_text(path.read_text().replace("five", "5").replace("garbage", row("I", "large", 5, "8", "8", '"x"')))
     lake.go_through()
     assert not lake.run().quarantine.open() and len(lake.rows("large")) == (7 if by == "value" else 3)
+
+
+def test_file_that_tasks_share_is_one_segment(new_lake: Callable[..., TestLake]) -> None:
+    """Each line has its own number, and the first bad ones are listed."""
+    lake = new_lake(policy=SKIP)
+    sink, count, each = HandSink(lake.sink), 20_000, 8
+    sink.schema("large", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `large` (`id` BIGINT PRIMARY KEY)")
+    line = (
+        '{"id":0,"database":"d","table":"large","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1768435200000,'
+        '"ts":1768435200128,"sql":"","sqlType":{"id":-5,"v":4,"s":12},"mysqlType":{"id":"bigint","v":"int",'
+        f'"s":"varchar"}},"old":null,"data":[{{"id":"%d","v":"1","s":"{"x" * 800}"}}],"_tidb":{{"commitTs":{T0 + 5}}}}}'
+    )
+    lines = ["garbage" if number % each == 0 else line % number for number in range(1, count + 1)]
+    sink.write(f"d/large/{T0 + 1}/{DAY}/CDC{1:020d}.json", "\n".join(lines) + "\n")
+    sink.checkpoint(9)
+    lake.go_through()
+    (segment,) = lake.machinery("segments")
+    good, bad = count - count // each, count // each
+    assert (segment["lines"], segment["events"]) == (count, good)
+    assert lake.lake.load(system_table(lake.name, "events")).inspect.files().num_rows > 1
+    places = [(event["line"], int(event["after"]["id"])) for event in lake.machinery("events")]
+    assert len(places) == good == len({*places}) and all(number == id for number, id in places)
+    found = [(row["line"], row["count"]) for row in lake.machinery("quarantine")]
+    listed = [(each * number, 1) for number in range(1, LISTED_PER_SEGMENT + 1)]
+    assert sorted(found, key=str) == sorted([*listed, (None, bad - LISTED_PER_SEGMENT)], key=str)
+    assert len(lake.data_files("large")) and len(lake.rows("large")) == good
 
 
 def test_tables_are_named_by_schema_files_in_directories_of_ids(new_lake: Callable[..., TestLake]) -> None:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import codecs
 import functools
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,8 +82,9 @@ class Lines(NamedTuple):
 
 
 def lines_of(parts: Iterable[bytes], piece: int = PIECE) -> Iterator[Lines]:
-    """Yield the lines of a file that comes in parts, cut anywhere: in pieces of at most `piece` bytes unless a line is
-    longer. CR LF, LF and CR end a line; a byte order mark is not part of the first."""
+    """Yield the lines of a file that comes in parts, cut anywhere: in pieces of about `piece` bytes unless a line is
+    longer, which are the same for the same parts. CR LF, LF and CR end a line; a byte order mark is not part of the
+    first."""
     number = 1
     for text in _whole_lines(parts, piece):
         ends: Positions = np.flatnonzero(text == _LF)
@@ -107,7 +109,9 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
         at = len(mark) if content.startswith(mark) else 0
         mark = b""
         while at < stop:
-            end = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or stop
+            end = stop  # What is left of the part before comes with this one, not as a small piece of its own.
+            if stop - at > piece * 3 // 2:
+                end = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or stop
             yield np.frombuffer(content, np.uint8, end - at, at)
             at = end
 
@@ -425,13 +429,17 @@ class Form:
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
-            between = pc.find_substring(rows, _BETWEEN_ROWS).to_numpy()
-            read &= between >= 0
             text, starts, stops = places_of(rows)
+            # By its rarest byte: a search for the whole takes as long as all else together.
+            found = np.flatnonzero(text[: 1 - len(_BETWEEN_ROWS)] == _BETWEEN_ROWS[0])
+            found = found[text[found + 1] == _BETWEEN_ROWS[1]]
+            found = found[(pieces(text, found, len(_BETWEEN_ROWS)) == [*_BETWEEN_ROWS]).all(axis=1)]
             # Where it is missing, both images are wrong, but such lines are not read.
-            between = starts + between
+            between = np.append(found, len(text))[np.searchsorted(found, starts)]
+            read &= between < stops
+            between = np.minimum(between, stops)
             images = [
-                cut(text, starts, np.maximum(between + 1, starts)),
+                cut(text, starts, np.minimum(between + 1, stops)),
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
         row_forms: Positions = np.full(len(rows), -1)
@@ -731,10 +739,10 @@ def lacks_commit_ts(head: bytes) -> bool:
 def decode(
     connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a file, which comes in parts, into batches with the columns of `DECODED`. `piece` is the number of
-    bytes that are read at a time."""
+    """Decode a file, which comes in parts, into batches with the columns of `DECODED`: those of its pieces that the
+    context names, of about `piece` bytes."""
     forms = Forms((context.database, context.table))
-    for lines in lines_of(parts, piece):
+    for lines in itertools.islice(lines_of(parts, piece), *context.pieces):
         batches, left = list[pa.RecordBatch](), np.ones(len(lines.numbers), bool)
         for rows in forms.rows(lines, context.end_ts):
             count = len(rows.places)

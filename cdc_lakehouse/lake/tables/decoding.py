@@ -5,8 +5,10 @@ writes the events. Rejected records are returned to the driver, the first ones o
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +41,7 @@ _GROUP_BYTES: Final = 128 * 1024 * 1024
 @dataclass(frozen=True)
 class SegmentFile:
     """A segment that is a file: the location of its content (`ref`), what its decoder needs (`context`), and the values
-    that all of its events share."""
+    that all of its events share. Tasks can share it by its `pieces`."""
 
     ref: SegmentRef
     segment: str
@@ -48,18 +50,20 @@ class SegmentFile:
     physical_partition: int | None = None
     feed_date: str | None = None
     synthetic: bool = False
+    pieces: int = 1
 
 
 @dataclass
 class DecodedFiles:
     """The result of decoding. `data_files` are JSON for Iceberg's `ContentFileParser`. `lines` is the number of lines
-    read by segment, events and rejected lines; `strict` of those that were read one by one. `typed` is what was made of
-    the rows beside events."""
+    read by segment, events and rejected lines; `strict` of those that were read one by one, `further` of rejected ones
+    that are not listed. `typed` is what was made of the rows beside events."""
 
     data_files: list[str] = field(default_factory=list[str])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
-    lines: dict[str, int] = field(default_factory=dict[str, int])
-    strict: dict[str, int] = field(default_factory=dict[str, int])
+    lines: Counter[str] = field(default_factory=Counter[str])
+    strict: Counter[str] = field(default_factory=Counter[str])
+    further: Counter[str] = field(default_factory=Counter[str])
     typed: list[Any] = field(default_factory=list[Any])
 
     def counted(self, segments: Sequence[Segment]) -> list[Segment]:
@@ -80,61 +84,61 @@ def decode_segments(
 
     `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
     `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
-    by_path = {file.ref.path: file for file in files}
-    segments = [file.ref for file in files]
-    is_small = fits_driver([segment.size for segment in segments])
-    groups = [segments] if is_small else _groups(segments, spark().sparkContext.defaultParallelism)
+    is_small = fits_driver([file.ref.size for file in files])
+    groups = [[*files]] if is_small else _groups(files, spark().sparkContext.defaultParallelism)
     begun = None if typing is None else functools.partial(typing, len(groups))
-    work, found = functools.partial(_decode, read, decode, by_path, writer, begun), DecodedFiles()
+    work, found = functools.partial(_decode, read, decode, writer, begun), DecodedFiles()
+    rejected: list[Rejected] = []
     for each in run_tasks(None if is_small else spark(), groups, work):
         found.data_files += each.data_files
-        found.rejected += each.rejected
-        found.lines |= each.lines
-        found.strict |= each.strict
+        found.lines.update(each.lines)
+        found.strict.update(each.strict)
+        found.further.update(each.further)
         found.typed += each.typed
+        rejected += each.rejected
+    for segment, of_segment in itertools.groupby(rejected, lambda each: each.segment):
+        listed = [*of_segment]
+        further = found.further[segment] + len(listed[LISTED_PER_SEGMENT:])
+        found.rejected += listed[:LISTED_PER_SEGMENT]
+        if further:
+            message = f"{listed[0].message} ({further} further lines of the segment, not listed one by one)"
+            found.rejected.append(replace(listed[0], line=None, message=message, raw=None, count=further))
     return found
 
 
 def _decode(
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
     decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
-    files: Mapping[str, SegmentFile],
     writer: EventWriter,
     typing: Callable[[], Any] | None,
-    segments: Sequence[SegmentRef],
+    files: Sequence[SegmentFile],
 ) -> Iterator[DecodedFiles]:
-    """Decode the segments of a task, one after the other."""
+    """Decode the files of a task, one after the other."""
     found, typed = DecodedFiles(), None if typing is None else typing()
 
     def events() -> Iterator[pa.RecordBatch]:
         with database() as connection:
-            for ref, content in read(segments):
-                file = files[ref.path]
-                listed: list[Rejected] = []
-                further = 0
+            for file, (_, content) in zip(files, read([file.ref for file in files]), strict=True):
+                left, context = LISTED_PER_SEGMENT, file.context
                 found.lines[file.segment] = found.strict[file.segment] = 0
-                for batch in _of_file(file, decode(connection, content, file.context)):
+                for batch in _of_file(file, decode(connection, content, context)):
                     sound = batch
                     found.lines[file.segment] += batch.num_rows
                     found.strict[file.segment] += batch.column("strict").true_count
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
                         bad = batch.filter(batch.column(_PROBLEM).is_valid())
-                        first = bad.slice(0, LISTED_PER_SEGMENT - len(listed))
+                        first = bad.slice(0, left)
                         columns = (first.column(DECODED.get_field_index(name)).to_pylist() for name in _REJECTED)
                         for line, problem, value in zip(*columns, strict=True):
-                            raw = bytes(value[:RAW_LIMIT])
-                            listed.append(_rejected(file, line, problem, PROBLEMS[problem], raw, 1))
-                        further += bad.num_rows - first.num_rows
+                            of = file.segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
+                            found.rejected.append(Rejected(*of, context.database, context.table, 1))
+                        left -= first.num_rows
+                        found.further[file.segment] += bad.num_rows - first.num_rows
                         sound = batch.filter(batch.column(_PROBLEM).is_null())
                     if sound.num_rows:
                         if typed is not None:
                             typed.add(file, sound)
                         yield _events(sound, file)
-                if further:
-                    problem = listed[0].error_class
-                    message = f"{PROBLEMS[problem]} ({further} further lines of the segment, not listed one by one)"
-                    listed.append(_rejected(file, None, problem, message, None, further))
-                found.rejected += listed
 
     try:
         found.data_files += writer.write(events())
@@ -187,31 +191,33 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _rejected(
-    file: SegmentFile, line: int | None, problem: str, message: str, raw: bytes | None, count: int
-) -> Rejected:
-    return Rejected(file.segment, line, problem, message, raw, file.context.database, file.context.table, count)
-
-
 def fits_driver(sizes: Sequence[int]) -> bool:
     """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take longer than the
     work."""
     return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
 
 
-def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
-    """Group adjacent segments, which belong to one table, into tasks that take about the same time."""
-    weights = [segment.size + _REQUEST for segment in segments]
+def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]:
+    """Group adjacent files, which belong to one table, into tasks that take about the same time. Adjacent tasks share a
+    file where that makes them more alike."""
+    weights = [file.ref.size + _REQUEST for file in files]
     total = sum(weights)
     # A task costs something too: a handful of small files is not worth one each.
     wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
-    share = total / wanted
-    groups: list[list[SegmentRef]] = []
-    filled = share
-    for segment, weight in zip(segments, weights, strict=True):
-        if filled >= share:
-            groups.append([])
-            filled = 0
-        groups[-1].append(segment)
-        filled += weight
+    share = filled = total / wanted
+    groups: list[list[SegmentFile]] = []
+    for file, weight in zip(files, weights, strict=True):
+        at, each = 0, weight / file.pieces
+        while at < file.pieces:
+            if filled >= share or (file.pieces > 1 and share - filled < each / 2):
+                groups.append([])
+                filled = 0.0
+            count = min(file.pieces - at, max(1, round((share - filled) / each)))
+            of_task = file
+            if count < file.pieces:
+                pieces = at, None if at + count == file.pieces else at + count
+                of_task = replace(file, context=replace(file.context, pieces=pieces))
+            groups[-1].append(of_task)
+            at += count
+            filled += each * count
     return groups
