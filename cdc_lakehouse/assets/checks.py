@@ -10,7 +10,7 @@ not block: it also fails while the source database cannot be reached, and only i
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -28,7 +28,6 @@ from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate import state as of_lake
@@ -67,6 +66,16 @@ Found = tuple[bool, dict[str, Any]]
 """Whether a check passed, and its numbers."""
 
 
+def _result(
+    asset: dg.AssetKey, name: str, passed: bool, metadata: dict[str, Any], advice: Any = None, *, warns: bool = False
+) -> dg.AssetCheckResult:
+    severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
+    return dg.AssetCheckResult(
+        passed=passed, asset_key=asset, check_name=name, metadata=metadata, severity=severity,
+        description=None if passed else advice,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _FeedCheck:
     """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
@@ -83,32 +92,24 @@ class _FeedCheck:
 
     def result(self, state: FeedState) -> dg.AssetCheckResult:
         passed, metadata = self.evaluate(state)
-        advice = None if passed else self.advice(state) if callable(self.advice) else self.advice
+        advice = self.advice(state) if callable(self.advice) and not passed else self.advice
         warns = self.warns(state) if callable(self.warns) else self.warns
-        severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
-        return dg.AssetCheckResult(
-            passed=passed, severity=severity, description=advice, metadata=metadata, check_name=self.name,
-            asset_key=self.asset(state.feed.name),
-        )  # fmt: skip
+        return _result(self.asset(state.feed.name), self.name, passed, metadata, advice, warns=warns)
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
     """Return the checks that exist for the feed's source, and those of its known tables."""
     source = FeedRun(feed, lake).source
-    of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
+
+    def defined(check: _FeedCheck) -> dg.AssetChecksDefinition:
+        what = {"name": check.name, "description": check.evaluate.__doc__, "blocking": check.blocking}
+        evaluate: Any = lambda: check.result(FeedState(lake, feed, utc_now()))  # noqa: E731
+        return dg.asset_check(asset=check.asset(feed.name), **what)(evaluate)
+
+    of_feed = [defined(check) for check in _FEED_CHECKS if check.applies(source)]
     if feed.verify is not None:
         of_feed.append(_equals_source(lake, feed, feed.verify))
     return [*of_feed, _table_checks(lake, feed, tables)] if tables else of_feed
-
-
-def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=check.asset(feed.name), name=check.name, description=check.evaluate.__doc__, blocking=check.blocking
-    )
-    def evaluate() -> dg.AssetCheckResult:
-        return check.result(FeedState(lake, feed, utc_now()))
-
-    return evaluate
 
 
 def _index_gaps(state: FeedState) -> Found:
@@ -120,17 +121,16 @@ def _index_gaps(state: FeedState) -> Found:
 
 def _quarantine(state: FeedState) -> Found:
     """Every line and row could be used."""
-    return _quarantined(state, lambda row: row.error_class != BAD_SCHEMA_FILE)
+    return _quarantined(state, schema_files=False)
 
 
 def _schema_files(state: FeedState) -> Found:
     """Schema files are whole: JSON that fits their checksum."""
-    return _quarantined(state, lambda row: row.error_class == BAD_SCHEMA_FILE)
+    return _quarantined(state, schema_files=True)
 
 
-def _quarantined(state: FeedState, concerns: Callable[[Quarantined], bool]) -> Found:
-    """Look for rows that are open or discarded: the check fails when one is open."""
-    rows = [row for row in state.quarantine.unresolved() if concerns(row)]
+def _quarantined(state: FeedState, *, schema_files: bool) -> Found:
+    rows = [row for row in state.quarantine.unresolved() if (row.error_class == BAD_SCHEMA_FILE) == schema_files]
     opened = [row for row in rows if row.state == "open"]
     first = _where((f"{row.segment} line {row.line or '-'}: {row.message}" for row in opened), none="none")
     discarded = sum(row.count for row in rows if row.state == "discarded")
@@ -291,15 +291,11 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
             "differing": _where(differing),
             "not_compared": _where(unchecked, none="none"),
         }
-        advice, severity = "Something could not be compared.", dg.AssetCheckSeverity.ERROR
+        advice = "Something could not be compared."
         if found.result == "different":
             advice = "See both rows with `cdc-lakehouse verify`; `cdc-lakehouse verify --repair` puts them right."
-        elif found.result == "unchecked":
-            severity = dg.AssetCheckSeverity.WARN
-        passed = found.result == "equal"
-        return dg.AssetCheckResult(
-            passed=passed, severity=severity, description=None if passed else advice, metadata=metadata
-        )
+        passed, warns = found.result == "equal", found.result == "unchecked"
+        return _result(keys.checkpoint_key(feed.name), EQUALS_SOURCE, passed, metadata, advice, warns=warns)
 
     return evaluate
 
@@ -321,49 +317,32 @@ def table_evaluations(
         "keys_touched": "any" if rows.changed_keys is None else rows.changed_keys,
         "expected": "unknown" if rows.expected is None else "{} written, {} deleted".format(*rows.expected),
     }
-    return [
-        dg.AssetCheckResult(passed=double == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),
-        dg.AssetCheckResult(passed=rows.holds, asset_key=asset, check_name=ROWS_CONSERVED, metadata=counted),
-    ]
+    once, conserved = double == 0, rows.holds
+    return [_result(asset, NO_DUPLICATE_KEYS, once, found), _result(asset, ROWS_CONSERVED, conserved, counted)]
 
 
 def hold_evaluation(feed: FeedConfig, name: TableName, reason: str | None) -> dg.AssetCheckResult:
     """Return the check of a table that is held for a reason, or of one that is not held."""
     look = f"cdc-lakehouse status --feed {feed.name} --table '{name}'"
     held = {} if reason is None else {"held": reason, "command": look}
-    said = None if reason is None else f"Held at its last good cut: {reason}. `{look}` shows where it stands."
-    return dg.AssetCheckResult(
-        passed=reason is None, asset_key=keys.current_key(feed.name, name), check_name=UP_TO_DATE, metadata=held,
-        description=said,
-    )  # fmt: skip
+    said = f"Held at its last good cut: {reason}. `{look}` shows where it stands."
+    return _result(keys.current_key(feed.name, name), UP_TO_DATE, reason is None, held, said)
 
 
-def log_holds(context: Context, feed: FeedConfig, held: Mapping[TableName, str], released: Iterable[TableName]) -> None:
-    """Log the check `up_to_date` of the tables that a run holds, and of those that it has released."""
-    reasons: dict[TableName, str | None] = {**dict.fromkeys(released), **held}
-    for name, reason in sorted(reasons.items(), key=str):
-        _log(context, hold_evaluation(feed, name, reason))
-
-
-def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table: Table) -> None:
-    """Evaluate and log the checks of a table, in the run that changed it."""
-    for result in table_evaluations(feed, name, table, of_batch=True):
-        _log(context, result)
-
-
-def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> None:
-    """Evaluate and log the checks of one of the feed's assets, in a run that does not have the asset itself."""
+def feed_evaluations(lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
+    """Evaluate the checks of one of the feed's assets, for a run that does not have the asset itself."""
     state = FeedState(lake, feed, utc_now())
     for check in _FEED_CHECKS:
         if check.asset(feed.name) == asset and check.applies(state.log_source):
-            _log(context, check.result(state))
+            yield check.result(state)
 
 
-def _log(context: Context, result: dg.AssetCheckResult) -> None:
+def log_results(context: Context, results: Iterable[dg.AssetCheckResult]) -> None:
     fields = ("asset_key", "check_name", "passed", "metadata", "severity", "description")
-    # Dagster accepts it; its annotation is outdated.
-    evaluation: Any = dg.AssetCheckEvaluation(**{name: getattr(result, name) for name in fields})
-    context.log_event(evaluation)
+    for result in results:
+        # Dagster accepts it; its annotation is outdated.
+        evaluation: Any = dg.AssetCheckEvaluation(**{name: getattr(result, name) for name in fields})
+        context.log_event(evaluation)
 
 
 def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetChecksDefinition:
@@ -386,19 +365,14 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
         wanted = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
         current, held = CurrentTables(lake, feed), FeedState(lake, feed, utc_now()).held
         for name in tables:
-            hold = hold_evaluation(feed, name, held.get(name))
-            if (hold.asset_key, hold.check_name) in wanted:
-                yield hold
+            results = [hold_evaluation(feed, name, held.get(name))]
             try:
-                table = current.load(current.identifier(name))
+                if (table := current.load(current.identifier(name))) is not None:
+                    results += table_evaluations(feed, name, table)
             except UnreadableTableError as error:
                 # Its last evaluation stays: no check can evaluate it.
                 context.log.warning("%s", error)
-                continue
-            if table is not None:
-                for result in table_evaluations(feed, name, table):
-                    if (result.asset_key, result.check_name) in wanted:
-                        yield result
+            yield from (result for result in results if (result.asset_key, result.check_name) in wanted)
 
     # Not `multi_asset_check`: it would name outputs by the tables, and refuse names that are not identifiers.
     return dg.AssetChecksDefinition.create(

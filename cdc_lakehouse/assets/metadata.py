@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -16,7 +15,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
@@ -32,11 +31,10 @@ from cdc_lakehouse.pipeline.steps import Published
 Metadata = Mapping[str, Any]
 
 
-def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
+def landed_metadata(landed: Landed, known: Totals, new: Totals, by_date: bool) -> Metadata:
     """Describe what a run landed: the known segments, and those that were new, of the feed or of one date.
 
-    `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is the lag of the source's checkpoint behind
-    `now`."""
+    `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is the lag of the source's checkpoint."""
     numbers: dict[str, Any] = {
         "segments": known.segments, "bytes": known.size, "new_segments": new.segments, "new_bytes": new.size,
     }  # fmt: skip
@@ -44,7 +42,7 @@ def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.da
         numbers["files_listed"] = landed.files_listed
     if landed.source_ts is not None:
         numbers |= _moment("source_checkpoint", landed.source_ts)
-        numbers["source_lag_seconds"] = lag_seconds(landed.source_ts, now)
+        numbers["source_lag_seconds"] = lag_seconds(landed.source_ts, utc_now())
     if landed.faults:
         numbers["faults"] = markdown_list(landed.faults)
     return numbers
@@ -62,20 +60,17 @@ def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
     return numbers if known.max_commit_ts is None else numbers | _moment("position", known.max_commit_ts)
 
 
-def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -> Metadata:
+def events_metadata(rows: int, decoded: Totals, new: Totals, by_date: bool) -> Metadata:
     """Describe `events`: changes by operation and the range of their commits, and how many of them are of this run.
     `decoded` and `new` are of the feed or, with `by_date`, of one date; `rows` are those of the whole table."""
     numbers: dict[str, Any] = {
-        "segments": decoded.segments,
-        "bytes": decoded.size,
-        "dagster/row_count": rows,
-        **{name: getattr(decoded, name) for name in ("inserts", "updates", "deletes", "quarantined")},
-        "new_segments": new.segments,
-        "new_events": new.events,
-        "read_one_by_one": new.strict,
+        "segments": decoded.segments, "bytes": decoded.size, "dagster/row_count": rows,
+        "inserts": decoded.inserts, "updates": decoded.updates, "deletes": decoded.deletes,
+        "quarantined": decoded.quarantined,
+        "new_segments": new.segments, "new_events": new.events, "read_one_by_one": new.strict,
         **({"tombstones": decoded.tombstones} if decoded.tombstones else {}),
         **({"dagster/partition_row_count": decoded.events} if by_date else {}),
-    }
+    }  # fmt: skip
     if decoded.min_commit_ts is not None and decoded.max_commit_ts is not None:
         numbers |= _moment("first_commit", decoded.min_commit_ts) | _moment("last_commit", decoded.max_commit_ts)
     return numbers
@@ -88,9 +83,8 @@ _STATEMENTS: Final = 100
 def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -> Metadata:
     """Describe the DDL of a database: how many statements a run recorded, in which `tables`, and the last statements of
     all of these, the latest first, with their effect and how they changed the columns."""
-    all_of = sorted(
-        ((version, life) for life in tables for version in life.versions), key=lambda each: -each[0].commit_ts
-    )
+    versions = ((version, life) for life in tables for version in life.versions)
+    all_of = sorted(versions, key=lambda each: -each[0].commit_ts)
     shown = [_statement(version, life) for version, life in all_of[:_STATEMENTS]]
     return {
         "ddl": len(new),
@@ -101,23 +95,17 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
     }
 
 
-def table_metadata(
-    feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int, now: datetime.datetime
-) -> Metadata:
+def table_metadata(feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int) -> Metadata:
     """Describe a current-state table that a run brought to the checkpoint: its state, and what the run did."""
+    counts = changed.counts
     return {
-        **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts, now),
-        "upserts": changed.counts.rows,
-        "deletes": changed.counts.deletes,
-        "zero_dates_as_null": changed.counts.zero_dates,
-        "keys_of_older_state": changed.counts.older,
-        "rebuilt": changed.rebuilt,
-    }
+        **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts),
+        "upserts": counts.rows, "deletes": counts.deletes, "zero_dates_as_null": counts.zero_dates,
+        "keys_of_older_state": counts.older, "rebuilt": changed.rebuilt,
+    }  # fmt: skip
 
 
-def state_metadata(
-    feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
-) -> Metadata:
+def state_metadata(feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
     is that of the source's table at `checkpoint_ts`."""
     # Values come from the row images of `events`.
@@ -130,12 +118,10 @@ def state_metadata(
         "dagster/column_schema": table_schema(state, version, table),
         "dagster/column_lineage": dg.TableColumnLineage(lineage),
         **_moment("applied", checkpoint_ts),
-        "lag_seconds": lag_seconds(checkpoint_ts, now),
+        "lag_seconds": lag_seconds(checkpoint_ts, utc_now()),
     }
-    snapshot = table.current_snapshot()
-    if snapshot is not None:
-        numbers["snapshot_id"] = str(snapshot.snapshot_id)
-        numbers |= health_metadata(table_health(table))
+    if (snapshot := table.current_snapshot()) is not None:
+        numbers |= {"snapshot_id": str(snapshot.snapshot_id), **health_metadata(table_health(table))}
     return numbers
 
 
@@ -143,31 +129,24 @@ def health_metadata(health: TableHealth) -> Metadata:
     """Describe the files of a table. `delete_ratio` is the share of deleted rows in the data files, which a compaction
     would remove."""
     numbers: dict[str, Any] = {
-        "files": health.files,
-        "bytes": health.bytes,
-        "average_file_bytes": health.average_bytes,
+        "files": health.files, "bytes": health.bytes, "average_file_bytes": health.average_bytes,
         "delete_ratio": round(health.delete_ratio, 4),
-    }
+    }  # fmt: skip
     if health.compacted_at is not None:
         numbers["last_compaction"] = dg.MetadataValue.timestamp(health.compacted_at)
     return numbers
 
 
-def checkpoint_metadata(
-    published: Published, applied: Applied, held: Mapping[TableName, str], now: datetime.datetime
-) -> Metadata:
+def checkpoint_metadata(published: Published, applied: Applied, held: Mapping[TableName, str]) -> Metadata:
     """Describe the published cut. `held` are reasons by table."""
     cut = published.cut
     numbers: dict[str, Any] = {
-        "tables": len(published.rows),
-        "tables_changed": len(applied.tables),
-        "rows": sum(row.row_count for row in published.rows),
-        "tables_held": len(held),
-        "new_cut": published.new,
-    }
+        "tables": len(published.rows), "tables_changed": len(applied.tables),
+        "rows": sum(row.row_count for row in published.rows), "tables_held": len(held), "new_cut": published.new,
+    }  # fmt: skip
     if cut.checkpoint_ts != BEGINNING:
         numbers |= _moment("checkpoint", cut.checkpoint_ts)
-        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, now)
+        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, utc_now())
     if held:
         numbers["held"] = held_list(held)
     return numbers
@@ -237,23 +216,15 @@ def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.T
     ids = {column.name: column.id for column in state.columns}
     columns: list[dg.TableColumn] = []
     for each in table.schema().fields:
-        source = version.column(ids[each.name]) if each.name in ids else None
-        if source is not None:
-            null = "" if source.nullable else " NOT NULL"
-            description = f"source: {type_text(source.type)}{null}"
+        description = "TSO of the latest change of the row" if each.name == COMMIT_TS else None
+        tags: dict[str, str] = {}
+        if (source := version.column(ids[each.name]) if each.name in ids else None) is not None:
+            description = f"source: {type_text(source.type)}{'' if source.nullable else ' NOT NULL'}"
             description += "" if source.default is None else f"; default {source.default}"
             description += "" if source.comment is None else f"; comment: {source.comment}"
-        else:
-            description = "TSO of the latest change of the row" if each.name == COMMIT_TS else None
-        columns.append(
-            dg.TableColumn(
-                each.name,
-                str(each.field_type),
-                description,
-                constraints=dg.TableColumnConstraints(nullable=not each.required),
-                tags={"key": ""} if source is not None and source.id in version.key else {},
-            )
-        )
+            tags = {"key": ""} if source.id in version.key else {}
+        nullable = dg.TableColumnConstraints(nullable=not each.required)
+        columns.append(dg.TableColumn(each.name, str(each.field_type), description, constraints=nullable, tags=tags))
     return dg.TableSchema(columns=columns)
 
 

@@ -16,7 +16,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG
 from cdc_lakehouse.assets.runs import FAILURE_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
-from cdc_lakehouse.assets.steps import build_new_job, decisions_config, log_step, partition_tags
+from cdc_lakehouse.assets.steps import build_new_job, decisions_config, log_step
 from cdc_lakehouse.errors import RunNotRecordedError, failure_kind, in_one_line
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
@@ -42,7 +42,9 @@ class RunReport:
         self._step: str | None = None
         if run.dates:
             self._job = build_new_job(run.feed, "dates")
-            self._tags |= {DATES_TAG: ",".join(sorted(run.dates)), **partition_tags(run.dates)}
+            # Dagster knows a range: these partitions, and those between them.
+            ends = {f"dagster/asset_partition_range_{end}": of(run.dates) for end, of in (("start", min), ("end", max))}
+            self._tags |= {DATES_TAG: ",".join(sorted(run.dates)), **ends}
         if run.reload_tables:
             self._tags[LOAD_TAG] = json.dumps(sorted(run.reload_tables))
         if rebuild_tables:

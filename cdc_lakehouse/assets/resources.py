@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.assets.runs import release_leases, tag_run, take_lease
+from cdc_lakehouse.assets.runs import FEED_TAG, release_leases, take_lease
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -54,7 +54,8 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             config = CONFIGURATIONS[feed]
             lake = Lake(config.lake, config.storage)
             lease = take_lease(context.instance, lake, feed, run_id)
-            tag_run(context.instance, feed, run_id)
+            # A run of assets that was started in the UI has no tag.
+            context.instance.add_run_tags(run_id, {FEED_TAG: feed})
             # The partitions that a person requested; a run that processes what is new has none.
             tags, dates = context.run.tags, list[str]()
             if DATES_TAG in tags:
@@ -64,13 +65,9 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             elif isinstance(context, dg.AssetExecutionContext) and context.has_partition_key_range:
                 dates = list(context.partition_keys)
             run = FeedRun(
-                config.feed(feed),
-                lake,
-                lambda: self.session(config),
-                dates=frozenset(dates),
-                reload_tables=frozenset(json.loads(tags.get(LOAD_TAG, "[]"))),
-                log=context.log,
+                config.feed(feed), lake, lambda: self.session(config), dates=frozenset(dates),
+                reload_tables=frozenset(json.loads(tags.get(LOAD_TAG, "[]"))), log=context.log,
                 require_lease=lease.require,
-            )
+            )  # fmt: skip
             _STEPS[run_id] = Steps(run)
         return _STEPS[run_id]

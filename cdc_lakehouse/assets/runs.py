@@ -42,7 +42,6 @@ _UNFINISHED: Final = [
 ]
 # A run has no lease from its creation until its first op.
 _STARTUP: Final = datetime.timedelta(minutes=5)
-
 # A run also has no lease between its last op and the end that Dagster records.
 _ENDING: Final = datetime.timedelta(minutes=1)
 
@@ -54,15 +53,13 @@ def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str)
     """Take the feed's lease for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
     another run holds it."""
     place = lake.config.warehouse, feed
-    lease = _leases.get(place)
-    if lease is not None and lease.run == run_id:
-        return lease
-    if lease is not None:
+    if (lease := _leases.get(place)) is not None and lease.run != run_id:
         other = instance.get_run_by_id(lease.run)
         if other is not None and not other.is_finished:
             raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
         _leases.pop(place).release()
-    _leases[place] = take_feed(lake, feed, run_id)
+    if place not in _leases:
+        _leases[place] = take_feed(lake, feed, run_id)
     return _leases[place]
 
 
@@ -70,11 +67,6 @@ def release_leases() -> None:
     """Release the leases of this process."""
     while _leases:
         _leases.popitem()[1].release()
-
-
-def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
-    """Tag a run with its feed. A run of assets that was started in the UI has no tag."""
-    instance.add_run_tags(run_id, {FEED_TAG: feed})
 
 
 def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
@@ -99,15 +91,6 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
     if holder is None or holder.is_maintenance or _is_finished(instance, holder.run):
         return None
     return f"{holder} of the feed is not finished"
-
-
-def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
-    """Return a sentence on the unfinished backfill of the feed's assets; None when there is none. Between two of its
-    runs a backfill has no run."""
-    for backfill in requested_backfills(instance):
-        if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
-            return f"backfill {backfill.backfill_id} of the feed is not finished"
-    return None
 
 
 def _is_of(run: dg.DagsterRun, feed: str) -> bool:
@@ -168,9 +151,8 @@ def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
     """Return when the sensor of a feed retries a run that ended at `ended_at`, both in seconds since 1970: after a
     transient failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other
     run."""
-    cancelled = run.status == dg.DagsterRunStatus.CANCELED
-    failed = run.status == dg.DagsterRunStatus.FAILURE
-    if not cancelled and not (failed and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED):
+    failed = run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED
+    if not failed and run.status != dg.DagsterRunStatus.CANCELED:
         return None
     return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** attempt_of(run), _LONGEST_WAIT_SECONDS)
 
@@ -180,31 +162,21 @@ def attempt_of(run: dg.DagsterRun) -> int:
     return int(run.tags.get(ATTEMPT_TAG, "0"))
 
 
-def root_error(error: Any) -> Any:
-    """Return the project's own error among an error and its causes, or else the innermost one."""
-    own = class_names(CdcError)
-    while error.cause is not None and error.cls_name not in own:
-        error = error.cause
-    return error
-
-
-def error_text(error: Any) -> str:
-    """Return the message of an error in a run, for the project's own ones without the name of their class."""
-    if error.cls_name == "DagsterExecutionInterruptedError":
-        return "it was interrupted"
-    own = f"{error.cls_name}: "
-    text = error.message.strip()
-    return text.partition(own)[2] if error.cls_name in class_names(CdcError) and own in text else text
-
-
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
-    """Return the first line of the project's own error, or else of the innermost one, of the first failed step; without
-    a failed step, of Dagster's message."""
-    said = [] if (found := step_failure(instance, run_id)) is None else [error_text(root_error(found))]
-    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
-        event = record.event_log_entry.dagster_event
-        said += [event.message] if event is not None and event.message else []
-    return next(iter(said), "see its log").strip().partition("\n")[0]
+    """Return the first line of the project's own error, without the name of its class, or else of the innermost one, of
+    the first failed step; without a failed step, of Dagster's message."""
+    own, said = class_names(CdcError), "see its log"
+    if (error := step_failure(instance, run_id)) is not None:
+        while error.cause is not None and error.cls_name not in own:
+            error = error.cause
+        interrupted, said = error.cls_name == "DagsterExecutionInterruptedError", error.message.strip()
+        if interrupted or error.cls_name in own:
+            said = "it was interrupted" if interrupted else said.partition(f"{error.cls_name}: ")[2] or said
+    else:
+        for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
+            event = record.event_log_entry.dagster_event
+            said = (event is not None and event.message) or said
+    return said.strip().partition("\n")[0]
 
 
 # --- Private interfaces of Dagster ---

@@ -12,16 +12,8 @@ from typing import Any, Final
 import dagster as dg
 import grpc
 
-from cdc_lakehouse.assets.runs import (
-    ATTEMPT_TAG,
-    FEED_TAG,
-    attempt_of,
-    code_server,
-    find_backfill,
-    find_unfinished,
-    retry_at,
-)
-from cdc_lakehouse.assets.steps import PRIORITY_TAG, SENSOR_PRIORITY
+from cdc_lakehouse.assets import keys, runs
+from cdc_lakehouse.assets.runs import ATTEMPT_TAG, FEED_TAG, attempt_of, find_unfinished, retry_at
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -50,13 +42,11 @@ class LoadedTables:
             return
         table = self._lake.load(system_table(self._feed.name, "schema_history"))
         location = None if table is None else table.metadata_location
-        if location == self._looked_at:
-            return
-        self._looked_at = location
-        if known_tables(self._lake, self._feed) == self._tables:
+        before, self._looked_at = self._looked_at, location
+        if location == before or known_tables(self._lake, self._feed) == self._tables:
             return
         self._asked = True
-        if (server := code_server(origin)) is None:
+        if (server := runs.code_server(origin)) is None:
             log.warning("the tables of feed %s have changed: reload the code location to see them", self._feed.name)
             return
         log.info("the tables of feed %s have changed: the code location is loaded again", self._feed.name)
@@ -101,8 +91,10 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
             loaded.reload_if_outdated(context.code_location_origin, context.log)
-            if (backfill := find_backfill(context.instance, feed.name)) is not None:
-                return dg.SkipReason(backfill)
+            # Between two of its runs a backfill has no run.
+            for backfill in runs.requested_backfills(context.instance):
+                if any(keys.belongs_to_feed(feed.name, key) for key in backfill.asset_selection or ()):
+                    return dg.SkipReason(f"backfill {backfill.backfill_id} of the feed is not finished")
             decision, state = poll_source(context.instance, lake, feed, context.cursor)
         except CdcError as error:
             context.log.error(error.coded)
@@ -111,7 +103,8 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
             context.log.error(str(fault))
         if state is None or decision.run_key is None:
             return dg.SkipReason(decision.reason)
-        tags = {PRIORITY_TAG: SENSOR_PRIORITY, **run_tags(feed, decision.attempt)}
+        # Nobody waits for it: the runs of people and backfills have the priority 0.
+        tags = {"dagster/priority": "-1", **run_tags(feed, decision.attempt)}
         request = dg.RunRequest(run_key=decision.run_key, tags=tags, job_name=jobs[0].name)
         return dg.SensorResult(run_requests=[request], cursor=state.cursor)
 

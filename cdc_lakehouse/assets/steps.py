@@ -89,20 +89,15 @@ last events did not change."""
 
 def made_of_events(feed: FeedConfig) -> dict[str, str]:
     """Return the tags of a table's materialization: the data versions that it was made of."""
-    events = keys.events_key(feed.name).to_user_string()
-    return {
-        "dagster/code_version": _VERSION,
-        f"dagster/input_data_version/{events}": _VERSION,
-        f"dagster/input_event_pointer/{events}": "NULL",
-    }
+    events, code = keys.events_key(feed.name).to_user_string(), {"dagster/code_version": _VERSION}
+    return {**code, f"dagster/input_data_version/{events}": _VERSION, f"dagster/input_event_pointer/{events}": "NULL"}
 
 
 def _loaded(context: Context, steps: Steps) -> Results:
     """Load the rest of the initial dump, and describe the dump."""
     if steps.run.feed.initial is not None:
-        loaded = steps.loaded
-        rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
-        described = metadata.snapshot_metadata(rows, totals(as_rows(loaded.decoded.segments)))
+        new = totals(as_rows(steps.loaded.decoded.segments))
+        described = metadata.snapshot_metadata(steps.run.segments.rows.filter(pc.field("kind") == DUMP), new)
         yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed.name), metadata=described)
 
 
@@ -111,30 +106,22 @@ def _landed(context: Context, steps: Steps) -> Results:
     landed = steps.landed
     for fault in landed.faults:
         context.log.warning(fault)
-    yield from _by_date(
-        steps, keys.raw_key, steps.run.segments.rows, landed.new,
-        lambda known, new, _: metadata.landed_metadata(landed, known, new, utc_now()),
-    )  # fmt: skip
+    rows, measure = steps.run.segments.rows, functools.partial(metadata.landed_metadata, landed)
+    yield from _by_date(steps, keys.raw_key, rows, landed.new, measure)
 
 
 def _decoded(context: Context, steps: Steps) -> Results:
     """Decode what has landed, and describe the events."""
     decoded = steps.decoded.segments
     known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
-    rows = totals(known).events
-    yield from _by_date(
-        steps, keys.events_key, known, decoded,
-        lambda known, new, by_date: metadata.events_metadata(known, new, rows, by_date=by_date),
-    )  # fmt: skip
+    measure = functools.partial(metadata.events_metadata, totals(known).events)
+    yield from _by_date(steps, keys.events_key, known, decoded, measure)
 
 
 def _by_date(
-    steps: Steps,
-    key: Callable[[str], dg.AssetKey],
-    known: pa.Table,
-    new: Sequence[Segment],
+    steps: Steps, key: Callable[[str], dg.AssetKey], known: pa.Table, new: Sequence[Segment],
     measure: Callable[[Totals, Totals, bool], metadata.Metadata],
-) -> Results:
+) -> Results:  # fmt: skip
     """Yield a materialization of each date that is requested or has something new, so that numbers plot by date; if
     there is none, of the current date; of all segments for a feed without dates. `known` has the columns of `segments`;
     `measure` computes the metadata from the totals of known and new segments, and whether they are of one date."""
@@ -171,7 +158,7 @@ def _applied(
             yield dg.AssetMaterialization(key, metadata={**describe(), "unchanged": True})
     if steps.run.only is None or (steps.run.only and steps.published.new):
         yield from _passed_dates(context, steps)
-        published = metadata.checkpoint_metadata(steps.published, steps.applied, _held(steps), utc_now())
+        published = metadata.checkpoint_metadata(steps.published, steps.applied, _held(steps))
         yield dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=published)
 
 
@@ -189,14 +176,12 @@ def _passed_dates(context: Context, steps: Steps) -> Results:
     passed = {date for date in definition.get_partition_keys(reached) if date < under_way}
     landed = steps.run.segments.rows
     decoded = landed.filter(pc.field("state") == DECODED)
-    none, rows = totals(as_rows([])), totals(decoded).events
-    for key, segments in ((keys.raw_key(feed.name), landed), (keys.events_key(feed.name), decoded)):
+    for key, segments, measure in (
+        (keys.raw_key(feed.name), landed, functools.partial(metadata.landed_metadata, Landed())),
+        (keys.events_key(feed.name), decoded, functools.partial(metadata.events_metadata, totals(decoded).events)),
+    ):
         for date in sorted(passed - context.instance.get_materialized_partitions(key)):
-            of_date = totals(segments.filter(pc.field("feed_date") == date))
-            if segments is landed:
-                numbers = metadata.landed_metadata(Landed(), of_date, none, utc_now())
-            else:
-                numbers = metadata.events_metadata(of_date, none, rows, by_date=True)
+            numbers = measure(totals(segments.filter(pc.field("feed_date") == date)), totals(as_rows([])), True)
             yield dg.AssetMaterialization(key, metadata=numbers, partition=date)
 
 
@@ -229,17 +214,17 @@ def _changed_tables(context: Context, steps: Steps) -> Results:
     for table, reason in held.items():
         context.log.warning("table %s is held: %s", table, reason)
     before = held_by_name(steps.run.last_cut.held, steps.run.history.history.incarnations())
-    checks.log_holds(context, feed, held, before.keys() - held.keys())
-    now = utc_now()
+    # Those that are released are not held by anything.
+    tables = sorted({*before, *held}, key=str)
+    checks.log_results(context, (checks.hold_evaluation(feed, table, held.get(table)) for table in tables))
     for changed in applied.tables:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
             current = steps.run.lake.existing(changed.state.identifier)
-            described = metadata.table_metadata(feed.name, changed, current, applied.checkpoint_ts, now)
-            yield dg.AssetMaterialization(
-                keys.current_key(feed.name, name), metadata=described, tags=made_of_events(feed)
-            )
-            checks.log_table_checks(context, feed, name, current)
+            described = metadata.table_metadata(feed.name, changed, current, applied.checkpoint_ts)
+            key = keys.current_key(feed.name, name)
+            yield dg.AssetMaterialization(key, metadata=described, tags=made_of_events(feed))
+            checks.log_results(context, checks.table_evaluations(feed, name, current, of_batch=True))
 
 
 def _held(steps: Steps) -> dict[TableName, str]:
@@ -259,7 +244,7 @@ def _unchanged(steps: Steps, table: TableName) -> metadata.Metadata:
         return held
     upto = state.applied_ts if held else steps.applied.checkpoint_ts
     current = run.lake.existing(state.identifier)
-    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto, utc_now()), **held}
+    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto), **held}
 
 
 RUN_STEPS: Final = {
@@ -278,7 +263,7 @@ def log_step(context: Context, steps: Steps, name: str, in_run: Collection[dg.As
         if (key := asset(steps.run.feed.name)) not in in_run:
             for each in results(context, steps):
                 context.log_event(each)
-            checks.log_feed_checks(context, steps.run.lake, steps.run.feed, key)
+            checks.log_results(context, checks.feed_evaluations(steps.run.lake, steps.run.feed, key))
 
 
 # --- Assets ---
@@ -301,9 +286,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
             description="The change log, as it leaves the source. It is only read.",
             kinds={source.shown.name, source.database},
             metadata={
-                "place": feed.source.place,
-                "type": feed.source.type,
-                "configuration": configuration_metadata(feed),
+                "place": feed.source.place, "type": feed.source.type, "configuration": configuration_metadata(feed),
             },
             **of_feed(feed, "source"),
         ),
@@ -368,13 +351,9 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
     dependencies["checkpoint"] = {*current.values()} or {events}
 
     @dg.multi_asset(
-        name=f"{feed.name}__tables",
-        outs=outputs,
-        deps=[events, *([source] if tables else [])],
-        internal_asset_deps=dependencies,
-        can_subset=True,
-        pool=pool_of(feed),
-    )
+        name=f"{feed.name}__tables", outs=outputs, deps=[events, *([source] if tables else [])],
+        internal_asset_deps=dependencies, can_subset=True, pool=pool_of(feed),
+    )  # fmt: skip
     def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         steps = lakehouse.steps(context, feed.name)
         selected = context.selected_asset_keys
@@ -432,10 +411,6 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
 
 # --- Jobs ---
 
-PRIORITY_TAG: Final = "dagster/priority"
-SENSOR_PRIORITY: Final = "-1"
-"""The priority of runs that nobody waits for: those of people and backfills have 0."""
-
 
 @dg.failure_hook
 def _tag_failure(context: dg.HookContext) -> None:
@@ -445,15 +420,13 @@ def _tag_failure(context: dg.HookContext) -> None:
     context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
 
 
-def job_name(feed: str, job: Literal["new", "dates", "tables"]) -> str:
-    """Return the name of a job: `new` processes what is new, and acts on decisions about tables; `dates` decodes dates
-    again; `tables` has the tables as assets."""
-    return f"{feed}_{job}"
+def _of_runs(feed: FeedConfig) -> Spec:
+    return {"executor_def": dg.in_process_executor, "hooks": {_tag_failure}, "tags": {FEED_TAG: feed.name}}
 
 
 def decisions_config(feed: str, **decisions: Any) -> dict[str, Any]:
-    """Return the configuration of a run of the job `new` with decisions (see `TableDecisions`)."""
-    return {"ops": {f"{job_name(feed, 'new')}__apply": {"config": decisions}}} if decisions else {}
+    """Return the configuration of a run of the job `<feed>_new` with decisions (see `TableDecisions`)."""
+    return {"ops": {f"{feed}_new__apply": {"config": decisions}}} if decisions else {}
 
 
 class TableDecisions(dg.Config):
@@ -484,7 +457,7 @@ class TableDecisions(dg.Config):
 
 def build_new_job(feed: FeedConfig, kind: Literal["new", "dates"] = "new") -> dg.JobDefinition:
     """Define the job that processes what is new, or as what a command's run of dates is recorded."""
-    name = job_name(feed.name, kind)
+    name = f"{feed.name}_{kind}"
 
     def op_of(step: str, **arguments: Any) -> Any:
         return dg.op(name=f"{name}__{step}", pool=pool_of(feed), out=dg.Out(dg.Nothing), **arguments)
@@ -501,14 +474,10 @@ def build_new_job(feed: FeedConfig, kind: Literal["new", "dates"] = "new") -> dg
     land, decode = op_of("land")(take), op_of("decode", ins=after)(take)
     apply_op = op_of("apply", ins=after)(apply)
 
-    @dg.job(
-        name=name,
-        description=f"Take what is new in {feed.name}: land, decode, evolve, apply, publish. The configuration of "
-        "`apply` names tables to rebuild, hold or resume.",
-        executor_def=dg.in_process_executor,
-        hooks={_tag_failure},
-        tags={FEED_TAG: feed.name},
-    )
+    what = f"Take what is new in {feed.name}: land, decode, evolve, apply, publish. The configuration of `apply` names "
+    what += "tables to rebuild, hold or resume."
+
+    @dg.job(name=name, description=what, **_of_runs(feed))
     def take_what_is_new() -> None:
         apply_op(decode(land()))
 
@@ -520,28 +489,19 @@ def build_asset_jobs(feed: FeedConfig, assets: Iterable[dg.AssetsDefinition | dg
     dates, if there are some, which decodes dates again, all of a backfill in one run. A run checks the tables that it
     changes itself, and does not compare with the source."""
     own = [each for each in assets if isinstance(each, dg.AssetsDefinition)]
-    dated = [each for each in own if each.partitions_def is not None]
     checked = {key(feed.name) for rows in RUN_STEPS.values() for key, _ in rows}
     of_tables = f"The tables of {feed.name} as assets: process what is new, and report the state of each table."
     of_dates = f"Decode dates of {feed.name} again, and bring the tables to the checkpoint."
     jobs: list[Any] = []
-    for job, of_job, description in (
-        (job_name(feed.name, "tables"), [each for each in own if each not in dated], of_tables),
-        (job_name(feed.name, "dates"), dated, of_dates),
-    ):
-        chosen = {key for each in of_job for key in each.keys}
+    for job, is_dated, description in (("tables", False, of_tables), ("dates", True, of_dates)):
+        chosen = {key for each in own if (each.partitions_def is not None) == is_dated for key in each.keys}
         evaluated = dg.AssetSelection.checks_for_assets(*chosen & checked)
         if feed.verify is not None:
             evaluated -= _equals_source(feed)
-        job = dg.define_asset_job(
-            job,
-            dg.AssetSelection.assets(*chosen).without_checks() | evaluated,
-            description=description,
-            executor_def=dg.in_process_executor,
-            hooks={_tag_failure},
-            tags={FEED_TAG: feed.name},
-        )
-        jobs += [job] if chosen else []
+        selection = dg.AssetSelection.assets(*chosen).without_checks() | evaluated
+        if chosen:
+            name = f"{feed.name}_{job}"
+            jobs.append(dg.define_asset_job(name, selection, description=description, **_of_runs(feed)))
     return jobs
 
 
@@ -559,17 +519,9 @@ def _equals_source(feed: FeedConfig) -> dg.AssetSelection:
 
 def scheduled_job(name: str, selection: dg.AssetSelection, description: str, cron: str | None) -> dg.Definitions:
     """Define a job of assets or checks, and its schedule, if it has one."""
-    executor, running = dg.in_process_executor, dg.DefaultScheduleStatus.RUNNING
-    job = dg.define_asset_job(name, selection, description=description, executor_def=executor)
-    schedule = (
-        []
-        if cron is None
-        else [dg.ScheduleDefinition(f"{name}_schedule", job=job, cron_schedule=cron, default_status=running)]
-    )
-    return dg.Definitions(jobs=[job], schedules=schedule)
-
-
-def partition_tags(partitions: Collection[str]) -> dict[str, str]:
-    """Return the tags of a run of these partitions and those between them."""
-    range_of = "dagster/asset_partition_range_"
-    return {f"{range_of}start": min(partitions), f"{range_of}end": max(partitions)}
+    job = dg.define_asset_job(name, selection, description=description, executor_def=dg.in_process_executor)
+    if cron is None:
+        return dg.Definitions(jobs=[job])
+    running = dg.DefaultScheduleStatus.RUNNING
+    schedule = dg.ScheduleDefinition(f"{name}_schedule", job=job, cron_schedule=cron, default_status=running)
+    return dg.Definitions(jobs=[job], schedules=[schedule])
