@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import time
 from typing import Any, Final
@@ -37,10 +38,9 @@ def command() -> None:
 @click.option("--destination", default="example", show_default=True, help="Name of the instance on the server.")
 @click.option("--user", help=f"Canal's own user; the password is taken from the environment, {_PASSWORD}.")
 @click.option(
-    "--filter",
-    "pattern",
+    "--filter", "pattern",
     help="Patterns database\\.table, with commas between. They replace the server's own, for every client.",
-)
+)  # fmt: skip
 @click.option(
     "--batch-size", type=click.IntRange(1, 1_000_000), default=1000, show_default=True,
     help="Largest batch, in KiB of the server's memory.",
@@ -74,20 +74,17 @@ def tail_command(
         source = CanalSource.model_validate(settings)
     except ValidationError as error:
         raise click.UsageError("; ".join(fault["msg"] for fault in error.errors())) from None
-    patience = _PATIENCE if seconds is None else min(_PATIENCE, seconds)
-    with CanalClient(source, patience_seconds=patience) as client:
-        return HELD if _tail(client, limit, seconds, ack) else DONE
+    most, time_left = limit or math.inf, math.inf if seconds is None else seconds
+    with CanalClient(source, patience_seconds=min(_PATIENCE, time_left)) as client:
+        return HELD if _tail(client, most, time_left, ack) else DONE
 
 
-def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:
+def _tail(client: CanalClient, limit: float, seconds: float, ack: bool) -> int:
     """Print entries; return the number of those that could not be read."""
     faults = printed = 0
-    end = None if seconds is None else time.monotonic() + seconds
+    end = time.monotonic() + seconds
     try:
-        while True:
-            wait = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
-            if wait <= 0:
-                return faults
+        while printed < limit and (wait := min(_LONGEST_WAIT, end - time.monotonic())) > 0:
             try:
                 if (batch := client.get(wait_seconds=wait)) is None:
                     continue
@@ -98,14 +95,12 @@ def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bo
                     text = json.dumps(line, ensure_ascii=False)
                     click.echo(text if text.isprintable() else json.dumps(line))
                     printed += 1
-                    if limit is not None and printed >= limit and entry is not batch.entries[-1]:
+                    if printed >= limit and entry is not batch.entries[-1]:
                         return faults
                 if ack:
                     client.ack(batch)
             except CanalRedeliveryError as error:
                 say(f"cdc-lakehouse: {error.coded}", err=True)
-            if limit is not None and printed >= limit:
-                return faults
     except KeyboardInterrupt:
         say("stopped", err=True)
     return faults

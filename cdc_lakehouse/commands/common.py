@@ -31,25 +31,16 @@ if TYPE_CHECKING:
     from cdc_lakehouse.lake.catalog import Lake
     from cdc_lakehouse.pipeline.run import FeedRun
 
-DONE: Final = 0
-"""Exit code: done, or nothing to do."""
-HELD: Final = 1
-"""Exit code: something is held or quarantined, or a run failed."""
-BAD_INPUT: Final = 2
-"""Exit code: the configuration is wrong, or the command's input is not understood."""
-UNREACHABLE: Final = 3
-"""Exit code: a source cannot be reached."""
-ENGINE_FAILED: Final = 4
-"""Exit code: Spark failed, or its JVM ended."""
+DONE, HELD, BAD_INPUT, UNREACHABLE, ENGINE_FAILED = range(5)
+"""Exit codes: done, or nothing to do; something is held or quarantined, or a run failed; the configuration is wrong, or
+the command's input is not understood; a source cannot be reached; Spark failed, or its JVM ended."""
 
 _HOME: Final = "dagster_home"
 _CHECKOUT: Final = Path(__file__).parents[2]
 # Everything except printable ASCII, line feeds, and click's green, red, yellow and reset.
 _NOT_PLAIN: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
-_CODES: Final = {
-    SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT, EngineError: ENGINE_FAILED,
-}  # fmt: skip
+_CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT, EngineError: ENGINE_FAILED}
 _Options = ParamSpec("_Options")
 
 
@@ -223,9 +214,7 @@ def problem_lines(
     """Return lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     from cdc_lakehouse.pipeline.holds import reason_and_advice  # noqa: PLC0415 - Help is shown without it.
 
-    lines: list[str] = []
-    if held:
-        lines += ["", "  held at the last good cut:"]
+    lines = ["", "  held at the last good cut:"] if held else []
     for table, why in sorted(held.items()):
         # What is wrong, and in a line of its own what to do.
         reason, advice = map(printable, reason_and_advice(why))
@@ -266,8 +255,7 @@ class ProgressLine(logging.Handler):
 
     def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
         super().__init__(logging.INFO)
-        self._stream = sys.stderr if stream is None else stream
-        self._logs = shown == "log"
+        self._stream, self._logs = sys.stderr if stream is None else stream, shown == "log"
         self._shown = self._logs or (shown == "line" and self._stream.isatty())
         self._text, self._began, self._level = "", time.monotonic(), _LOG.level
         self._done = threading.Event()

@@ -123,14 +123,11 @@ class _Server:
 def _table(table: TableVersion) -> dict[str, Any]:
     columns = [
         {
-            "name": column.name,
-            "type": server_type_text(column.type),
-            "nullable": column.nullable,
-            "default": column.default,
-            "key": column.id in table.key,
+            "name": column.name, "type": server_type_text(column.type), "nullable": column.nullable,
+            "default": column.default, "key": column.id in table.key,
         }
         for column in table.columns
-    ]
+    ]  # fmt: skip
     return {"database": table.name.database, "table": table.name.table, "columns": columns}
 
 
@@ -149,7 +146,7 @@ def _split(script: str) -> Iterator[tuple[str, int, int]]:
         if not opened and script.startswith(delimiter, position):
             if start >= 0:
                 line, counted = line + script.count("\n", counted, start), start
-                yield script[start:end], line, _column(script, start)
+                yield script[start:end], line, start - script.rfind("\n", 0, start)
             start, position = -1, position + len(delimiter)
             continue
         found = scan(script, position)
@@ -166,8 +163,4 @@ def _split(script: str) -> Iterator[tuple[str, int, int]]:
             end = after
         position = after
     if start >= 0:
-        yield script[start:end], line + script.count("\n", counted, start), _column(script, start)
-
-
-def _column(script: str, place: int) -> int:
-    return place - script.rfind("\n", 0, place)
+        yield script[start:end], line + script.count("\n", counted, start), start - script.rfind("\n", 0, start)

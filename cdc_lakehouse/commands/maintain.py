@@ -44,23 +44,15 @@ def command(asked: Asked, table: str | None, compact: bool, dry_run: bool, progr
 def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
     tables = [
         {
-            "table": row.table,
-            "source": None if row.source is None else str(row.source),
-            "before": health_document(row.before),
-            "after": None if row.after is None else health_document(row.after),
-            **{rule.name: row.counts[rule.name] for rule in RULES if rule.name},
-            "deferred": row.deferred,
+            "table": row.table, "source": row.source and str(row.source),
+            "before": health_document(row.before), "after": row.after and health_document(row.after),
+            **{rule.name: row.counts[rule.name] for rule in RULES if rule.name}, "deferred": row.deferred,
         }
         for row in done.tables
-    ]
+    ]  # fmt: skip
     removed = dict(done.removed)
-    return {
-        "feed": feed.name,
-        "forgotten_cut_rows": removed.pop("cut_rows"),
-        "forgotten_quarantine_rows": removed.pop("quarantine_rows"),
-        "removed": removed,
-        "tables": tables,
-    }
+    forgotten = {f"forgotten_{name}": removed.pop(name) for name in ("cut_rows", "quarantine_rows")}
+    return {"feed": feed.name, **forgotten, "removed": removed, "tables": tables}
 
 
 def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
@@ -78,13 +70,13 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
     ]
     what = "; a dry run: nothing was done" if dry_run else ""
     lines = [f"feed {feed.name}{what}", "", *grid(["table", "files", "KiB", "deleted", "snapshots", *columns], rows)]
-    kept_no_longer = [
+    removed = [
         (done.removed[name], of if size is None else f"{of} ({done.removed[size] >> 10} KiB)")
         for name, (of, size) in REMOVED.items()
     ]
     superseded = sum(row.counts["superseded_events"] for row in done.tables)
-    kept_no_longer.append((superseded, "events that later ones of their rows superseded"))
-    lines += [f"  no longer kept: {count} {of}" for count, of in kept_no_longer if count]
+    removed.append((superseded, "events that later ones of their rows superseded"))
+    lines += [f"  no longer kept: {count} {of}" for count, of in removed if count]
     deferred = [f"    {row.table}: {row.deferred}" for row in done.tables if row.deferred is not None]
     return "\n".join([*lines, *(["", "  could not be done:", *deferred] if deferred else [])])
 

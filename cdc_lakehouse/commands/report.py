@@ -87,12 +87,9 @@ _REFRESH_SECONDS: Final = 30
 
 @click.command()
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    show_default=True,
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True,
     help="The file to write or overwrite.",
-)
+)  # fmt: skip
 @of_feeds("Print what was written as JSON.")
 def command(asked: Asked, out: Path) -> int:
     """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
@@ -214,24 +211,22 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
 
 def _tiles(state: FeedState, decoded: int) -> str:
     rows = sum(row.row_count for row in state.tables.values() if row is not None)
-    open_rows, shown = state.quarantine.count(), state.source.checkpoint_ts
-    published = "nothing" if state.lag_seconds is None else f"{time_span(state.lag_seconds)} behind"
+    open_rows, pending, shown = state.quarantine.count(), state.source.pending_records, state.source.checkpoint_ts
     tiles = [
-        ("published", published, state.checkpoint_ts is None),
+        ("offsets not landed", None if pending is None else f"{pending:,}", False),
+        ("source", None if shown is None else f"{time_span(lag_seconds(shown, state.now))} behind", False),
+        ("published", "nothing" if state.lag_seconds is None else f"{time_span(state.lag_seconds)} behind",
+         state.checkpoint_ts is None),
         ("tables", f"{len(state.tables):,}", False),
         ("rows", f"{rows:,}", False),
         ("changes decoded", f"{decoded:,}", False),
         ("held tables", f"{len(state.held):,}", bool(state.held)),
         ("quarantined", f"{open_rows:,}", bool(open_rows)),
-    ]
-    if shown is not None:
-        tiles.insert(0, ("source", f"{time_span(lag_seconds(shown, state.now))} behind", False))
-    if state.source.pending_records is not None:
-        tiles.insert(0, ("offsets not landed", f"{state.source.pending_records:,}", False))
+    ]  # fmt: skip
     shown_tiles = (
         f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>'
-        for name, value, bad in tiles
-    )
+        for name, value, bad in tiles if value is not None
+    )  # fmt: skip
     return f'<div class="tiles">{"".join(shown_tiles)}</div>'
 
 
@@ -252,12 +247,9 @@ def _tables(state: FeedState, since: str | None) -> str:
     changes, late = changes_by_table(state, since), {name for name in state.tables if state.is_late(name)}
     words = {"held": state.held, "quarantined": state.quarantined, "late": late}
     states = {name: next((word for word, of in words.items() if name in of), _ON_TIME) for name in state.tables}
-
-    def order(name: TableName) -> tuple[bool, int]:
-        return states[name] == _ON_TIME, -(health.bytes if (health := state.health[name]) else 0)
-
+    by_size = sorted(state.tables, key=lambda name: -(health.bytes if (health := state.health[name]) else 0))
     rows: list[list[str]] = []
-    for name in sorted(state.tables, key=order):
+    for name in sorted(by_size, key=lambda name: states[name] == _ON_TIME):
         row, lag, health, counts = state.tables[name], state.lag_of(name), state.health[name], changes.get(name)
         files = ["–"] * 4
         if health is not None:
@@ -274,10 +266,11 @@ def _tables(state: FeedState, since: str | None) -> str:
 
 def _quarantine(open_rows: Sequence[Quarantined]) -> str:
     found = groups(open_rows)
-    rows: list[list[str]] = []
-    for alike in found[:_MOST_ROWS]:
-        row, count = alike[0], f"{sum(row.count for row in alike):,}"
-        rows.append([row.error_class, table_of(row), count, since(alike), row.id, place_of(row), row.message])
+    rows = [
+        [row.error_class, table_of(row), f"{sum(each.count for each in alike):,}", since(alike), row.id, place_of(row),
+         row.message]
+        for alike in found[:_MOST_ROWS] for row in alike[:1]
+    ]  # fmt: skip
     header = ["class", "table", "rows", "since", "first", "where", "message"]
     return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 

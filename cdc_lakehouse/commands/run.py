@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import itertools
 import json
 import logging
 import os
@@ -24,35 +25,23 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
+from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
+from cdc_lakehouse.commands import common
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
     Asked,
-    ProgressLine,
     Shown,
     exit_code,
     find_home,
-    grid,
-    may_have_pending_runs,
     of_feeds,
-    problem_lines,
     progress_options,
     say,
-    short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import plural
-from cdc_lakehouse.errors import (
-    CdcError,
-    ConcurrentRunError,
-    ConfigurationError,
-    EngineError,
-    PermanentError,
-    class_names,
-    in_one_line,
-    root_cause,
-)
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, EngineError, PermanentError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.decoding import fits_driver
 from cdc_lakehouse.lake.tables.lease import last_holder
@@ -74,8 +63,8 @@ _LONGEST_WAIT_SECONDS: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.5
 """How long a second signal may wait."""
 _MOST_FAILED_PASSES: Final = 5
-_NO_WAIT: Final = {None, *class_names(PermanentError)}
-_SAME_ELSEWHERE: Final = {None, *class_names(CdcError)} - class_names(EngineError)
+_NO_WAIT: Final = {None, *errors.class_names(PermanentError)}
+_SAME_ELSEWHERE: Final = {None, *errors.class_names(CdcError)} - errors.class_names(EngineError)
 """Failures that another process would have as well: they say nothing about this one."""
 _Result = TypeVar("_Result")
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
@@ -124,21 +113,18 @@ class FollowedFeed:
             # The same state would fail again: the next pass is for the next state of the source.
             self._cursor = self._cursor if state is None else state.cursor
         except Exception as error:  # noqa: BLE001 - Whatever a store or a catalog throws may pass.
-            problem = str(error) if isinstance(error, CdcError) else in_one_line(error)
+            problem = str(error) if isinstance(error, CdcError) else errors.in_one_line(error)
             self._wait(now, failures)
-        self._tell(problem)
+        # Once while it stays the same.
+        if problem and problem != self._told:
+            say(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
+        self._told = problem
         return made
 
     def _wait(self, now: float, failures: int) -> None:
         """Take the next turn later than after the failure before."""
         self._failures = failures + 1
         self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
-
-    def _tell(self, problem: str) -> None:
-        """Print a problem, once while it stays the same."""
-        if problem and problem != self._told:
-            say(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
-        self._told = problem
 
 
 def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float) -> None:
@@ -152,19 +138,6 @@ def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float
                 raise EngineError(what, feed=feed.name, advice="start it again, and see what is said before this")
         if not any(made):
             stop.wait(interval)
-
-
-def unless_signalled(work: Callable[[], _Result]) -> _Result:
-    """Return the result of the work, which is done in a thread as in `until_signalled`. SIGINT and SIGTERM end the
-    process at once, with a sentence and the exit code that shells use for the signal."""
-
-    def on_signal(number: int, _: Any) -> None:
-        name = signal.Signals(number).name
-        say(f"cdc-lakehouse: ended by {name}; the next run continues from what is committed", err=True)
-        # As if it were killed: if the JVM was stopped first, the work would end with other errors.
-        os._exit(128 + number)
-
-    return _in_thread(work, on_signal)
 
 
 def until_signalled(work: Callable[[threading.Event], None]) -> None:
@@ -200,12 +173,9 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
 @click.option("--follow", "follows", is_flag=True, help="Keep running: a pass whenever a source has something new.")
 @click.option(
-    "--interval",
-    type=click.FloatRange(0, min_open=True),
-    default=2.0,
-    show_default=True,
+    "--interval", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
     help="With --follow: seconds between two looks at a source.",
-)
+)  # fmt: skip
 @progress_options
 @of_feeds("Print the result as JSON, with --follow a line for each pass.")
 def command(asked: Asked, partitions: Sequence[str], follows: bool, interval: float, progress: Shown) -> int:
@@ -223,8 +193,15 @@ def command(asked: Asked, partitions: Sequence[str], follows: bool, interval: fl
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
-    for feed in asked.feeds if partitions else ():
-        _check_partitions(feed, partitions)
+    if partitions:
+        from cdc_lakehouse.assets.keys import partitions_of  # noqa: PLC0415
+
+        for feed, partition in itertools.product(asked.feeds, partitions):
+            if (definition := partitions_of(feed)) is None or not definition.has_partition_key(partition):
+                what, advice = "has no such partition", "give one from the feed's start_date on"
+                if definition is None:
+                    what, advice = "has no partitions: its date_separator is none", "leave out --partition"
+                raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}", advice=advice)
     if follows:
         _follow(_Runner(asked.config, progress=progress), asked.feeds, interval, as_json=asked.as_json)
         return DONE
@@ -282,9 +259,17 @@ def rebuild(asked: Asked, table_names: Sequence[str], progress: Shown) -> int:
 def _passes(
     config: LakehouseConfig, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]
 ) -> list[RunResult]:
-    """Make a pass over each feed, with its options of `_Runner.run`. SIGINT and SIGTERM end the process at once."""
+    """Make a pass over each feed, with its options of `_Runner.run`. SIGINT and SIGTERM end the process at once, with a
+    sentence and the exit code that shells use for the signal."""
+
+    def on_signal(number: int, _: Any) -> None:
+        name = signal.Signals(number).name
+        say(f"cdc-lakehouse: ended by {name}; the next run continues from what is committed", err=True)
+        # As if it were killed: if the JVM was stopped first, the work would end with other errors.
+        os._exit(128 + number)
+
     runner = _Runner(config, progress=progress)
-    return unless_signalled(lambda: [runner.try_run(feed, **options) for feed, options in passes])
+    return _in_thread(lambda: [runner.try_run(feed, **options) for feed, options in passes], on_signal)
 
 
 def _pass_over(asked: Asked, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]) -> int:
@@ -345,15 +330,9 @@ class _Runner:
             return RunResult(feed.name, error=error.coded, error_class=type(error).__name__, exit_code=exit_code(error))
 
     def run(
-        self,
-        feed: FeedConfig,
-        *,
-        partitions: Sequence[str] = (),
-        attempt: int = 0,
-        reload_tables: Sequence[str] = (),
-        repairs: Sequence[TableRepair] = (),
-        rebuild_tables: Sequence[str] = (),
-    ) -> RunResult:
+        self, feed: FeedConfig, *, partitions: Sequence[str] = (), attempt: int = 0, reload_tables: Sequence[str] = (),
+        repairs: Sequence[TableRepair] = (), rebuild_tables: Sequence[str] = (),
+    ) -> RunResult:  # fmt: skip
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
         `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
         from beginning."""
@@ -382,9 +361,12 @@ class _Runner:
             record()
             return build_session(self._config.lake, self._config.storage)
 
-        is_pending = may_have_pending_runs(self._home)
-        if is_pending:
-            self._require_no_other_run(feed)
+        if is_pending := common.may_have_pending_runs(self._home):
+            from cdc_lakehouse.assets.runs import find_unfinished  # noqa: PLC0415
+
+            # The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.
+            if (unfinished := find_unfinished(self.instance, self.lake, feed.name, utc_now())) is not None:
+                raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
         lease = take_feed(self.lake, feed.name, run_id)
         # What it writes first is what it has found to do: from then on others see the run.
         self.lake.on_write = record
@@ -394,11 +376,14 @@ class _Runner:
         )  # fmt: skip
         try:
             steps = Steps(run)
-            with ProgressLine(self._progress) as log.line:
+            with common.ProgressLine(self._progress) as log.line:
                 is_known_work = is_requested or FeedRun(feed, self.lake).source.new_dates()
                 try:
                     if is_known_work:
-                        self._start_engine(steps, at_once=is_requested)
+                        # The JVM starts while the run goes on, and Spark's session for more than fits this process.
+                        self._start(feed, session=is_requested)
+                        if not fits_driver([segment.size for segment in steps.landed.new]):
+                            self._start(feed, session=True)
                     if rebuild_tables and steps.decoded:
                         run.rebuild = tables_named(run, rebuild_tables)
                     steps.published  # noqa: B018 - All steps are taken.
@@ -411,17 +396,17 @@ class _Runner:
                     if is_pending or is_requested or attempt or steps.error or result.run_id or steps.landed.faults:
                         record().end(steps)
                 except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
-                    _fail(result, steps.error or error)
+                    root = errors.root_cause(steps.error or error)
+                    result.error_class = type(root).__name__
+                    if isinstance(root, CdcError):
+                        result.error, result.exit_code = root.coded, exit_code(root)
+                    else:
+                        result.error, result.exit_code = traceback.format_exception_only(root)[-1].strip(), HELD
+                        say("".join(traceback.format_exception(root)), err=True)
         finally:
             self.lake.on_write = lambda: None
             lease.release()
         return result
-
-    def _start_engine(self, steps: Steps, *, at_once: bool) -> None:
-        """Start the JVM while the run goes on, and Spark's session for more work than fits this process."""
-        self._start(steps.run.feed, session=at_once)
-        if not fits_driver([segment.size for segment in steps.landed.new]):
-            self._start(steps.run.feed, session=True)
 
     def _start(self, feed: FeedConfig, *, session: bool) -> None:
         from cdc_lakehouse.lake.spark import start  # noqa: PLC0415
@@ -441,7 +426,7 @@ class _Runner:
         try:
             last = last_holder(self.lake, feed.name)
             steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
-            if may_have_pending_runs(self._home) or (last and not last.released):
+            if common.may_have_pending_runs(self._home) or (last and not last.released):
                 return None
             if (source := steps.run.source).look_takes or source.poll(None).waiting:
                 if not source.look_takes and source.new_dates():
@@ -455,15 +440,6 @@ class _Runner:
         finally:
             self.lake.on_write = lambda: None
 
-    def _require_no_other_run(self, feed: FeedConfig) -> None:
-        """The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.
-        Raises `ConcurrentRunError` when another run is unfinished."""
-        from cdc_lakehouse.assets.runs import find_unfinished  # noqa: PLC0415
-
-        unfinished = find_unfinished(self.instance, self.lake, feed.name, utc_now())
-        if unfinished is not None:
-            raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
-
 
 class _RunLog(logging.Logger):
     """The log of one run: keeps its messages, and shows them on a line."""
@@ -471,7 +447,7 @@ class _RunLog(logging.Logger):
     def __init__(self, feed: str) -> None:
         super().__init__(feed, logging.INFO)
         self.messages: list[logging.LogRecord] = []
-        self.line: ProgressLine | None = None
+        self.line: common.ProgressLine | None = None
 
     def handle(self, record: logging.LogRecord) -> None:
         self.messages.append(record)
@@ -498,29 +474,6 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
     until_signalled(lambda stop: follow([followed(feed) for feed in feeds], stop, interval))
 
 
-def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
-    """Raises `ConfigurationError` when the feed does not have one of the partitions."""
-    from cdc_lakehouse.assets.keys import partitions_of  # noqa: PLC0415
-
-    definition = partitions_of(feed)
-    for partition in partitions:
-        if definition is None or not definition.has_partition_key(partition):
-            what = "has no partitions: its date_separator is none" if definition is None else "has no such partition"
-            advice = "leave out --partition" if definition is None else "give one from the feed's start_date on"
-            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}", advice=advice)
-
-
-def _fail(result: RunResult, error: Exception) -> None:
-    """Describe what a run has failed with. The stack of an error that is not the project's is printed."""
-    root = root_cause(error)
-    result.error_class = type(root).__name__
-    if isinstance(root, CdcError):
-        result.error, result.exit_code = root.coded, exit_code(root)
-    else:
-        result.error, result.exit_code = traceback.format_exception_only(root)[-1].strip(), HELD
-        say("".join(traceback.format_exception(root)), err=True)
-
-
 def _describe(result: RunResult, steps: Steps) -> None:
     published, applied = steps.published, steps.applied
     if published.cut.checkpoint_ts != BEGINNING:
@@ -528,8 +481,8 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
     result.loaded_rows = sum(steps.loaded.decoded.counts.rows["events"].to_pylist())
-    held = held_by_name(applied.held.items(), steps.run.history.history.incarnations())
-    result.held = {str(table): reason for table, reason in held.items()}
+    lives = steps.run.history.history.incarnations()
+    result.held = {str(table): reason for table, reason in held_by_name(applied.held.items(), lives).items()}
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.warnings = unmatched_patterns(steps.run.feed.tables, steps.run.history.history)
@@ -573,18 +526,18 @@ def _text(result: RunResult) -> str:
         lines.append(f"  loaded {plural(result.loaded_rows, 'row')} of the dump")
     if result.tables:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
-        lines += ["", *grid(header, [*map(_table_row, result.tables)])]
-    ddl = [(table, change) for table in result.tables for change in table["ddl"]]
-    if ddl:
+        rows = [
+            [f"{each['database']}.{each['table']}",
+             *(str(each[name]) for name in ("rows_in", "inserts", "updates", "deletes")),
+             "-" if each["rows"] is None else str(each["rows"]), str(len(each["ddl"]))]
+            for each in result.tables
+        ]  # fmt: skip
+        lines += ["", *common.grid(header, rows)]
+    if ddl := [(change, table) for table in result.tables for change in table["ddl"]]:
         lines += ["", "  DDL applied:"]
-        lines += [f"    {each['effect']:<8} {short(each['statement'] or table['table'])}" for table, each in ddl]
-    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults, result.warnings)])
-
-
-def _table_row(table: dict[str, Any]) -> list[str]:
-    counts = [str(table[name]) for name in ("rows_in", "inserts", "updates", "deletes")]
-    rows = "-" if table["rows"] is None else str(table["rows"])
-    return [f"{table['database']}.{table['table']}", *counts, rows, str(len(table["ddl"]))]
+        lines += [f"    {each['effect']:<8} {common.short(each['statement'] or table['table'])}" for each, table in ddl]
+    problems = common.problem_lines(result.held, result.quarantined, result.faults, result.warnings)
+    return "\n".join([*lines, *problems])
 
 
 def prepare_instance() -> None:

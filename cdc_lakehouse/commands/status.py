@@ -59,12 +59,10 @@ def command(
     statuses = [_status(state, failed.get(state.feed.name, []), files=files) for state in states]
     for status in statuses:
         status["tables"] = [
-            table
-            for table in status["tables"]
-            if (not held or table["held"] is not None)
-            and (not late or table["late"])
-            and (not names or f"{table['database']}.{table['table']}" in names)
-        ]
+            each for each in status["tables"]
+            if (each["held"] is not None or not held) and (each["late"] or not late)
+            and (not names or f"{each['database']}.{each['table']}" in names)
+        ]  # fmt: skip
         status["held"] = {name: why for name, why in status["held"].items() if not names or name in names}
     lines = [line for status in statuses for line in _attention(status)]
     texts = ["\n".join(lines)] if quiet else [_text(status, files=files) for status in statuses]
@@ -110,13 +108,10 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
     if state.feed.initial is not None:
         rows = state.segments.rows.filter(pc.field("kind") == DUMP)
         known, left = totals(rows), totals(rows.filter(pc.field("state") == LANDED))
-        reading = reading_of(state.lake, state.feed)
         initial = {
-            "position": known.max_commit_ts,
-            "files": known.segments, "files_left": left.segments,
-            "bytes": known.size, "bytes_left": left.size,
-            "rows": known.events,
-            "reading": None if reading is None else asdict(reading),
+            "position": known.max_commit_ts, "files": known.segments, "files_left": left.segments,
+            "bytes": known.size, "bytes_left": left.size, "rows": known.events,
+            "reading": (reading := reading_of(state.lake, state.feed)) and asdict(reading),
         }  # fmt: skip
     healths = state.health if files else {}
     return {
@@ -131,14 +126,10 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         "failed_runs": failed,
         "tables": [
             {
-                "database": name.database,
-                "table": name.table,
-                "rows": None if row is None else row.row_count,
-                "checkpoint_ts": None if row is None else row.checkpoint_ts,
-                "lag_seconds": state.lag_of(name),
-                "held": state.held.get(name),
-                "late": state.is_late(name),
-                "health": None if (health := healths.get(name)) is None else health_document(health),
+                "database": name.database, "table": name.table,
+                "rows": row and row.row_count, "checkpoint_ts": row and row.checkpoint_ts,
+                "lag_seconds": state.lag_of(name), "held": state.held.get(name), "late": state.is_late(name),
+                "health": (health := healths.get(name)) and health_document(health),
             }
             for name, row in state.tables.items()
         ],
@@ -149,7 +140,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
         "warnings": state.warnings,
         "error": None if source.error is None else source.error.coded,
         "attention": [*attention, *_briefs(state, "stale")],
-    }
+    }  # fmt: skip
 
 
 def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
@@ -176,17 +167,13 @@ def failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
             return {
                 feed: [
                     {
-                        "run": run.run_id,
-                        "job": run.job or None,
-                        "ended_at": iso(run.ended_at),
-                        "error": run.error,
+                        "run": run.run_id, "job": run.job or None, "ended_at": iso(run.ended_at), "error": run.error,
                         "next_try_at": iso(run.next_try_at) if has_sensor and run.next_try_at else None,
                     }
-                    for run in last_runs(instance, feed)
-                    if run.error is not None
+                    for run in last_runs(instance, feed) if run.error is not None
                 ]
                 for feed in feeds
-            }
+            }  # fmt: skip
     except (dg.DagsterError, SQLAlchemyError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         say(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {reason}", err=True)
@@ -271,8 +258,7 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     cells = [name, rows, behind if table["held"] is None else f"{behind} (held)"]
     if health is None:
         return [*cells, "-", "-", "-", "-"]
-    compacted = (health["compacted_at"] or "never")[:16]
-    size = f"{health['average_bytes'] / 1024:.0f}"
+    size, compacted = f"{health['average_bytes'] / 1024:.0f}", (health["compacted_at"] or "never")[:16]
     return [*cells, str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
 
 

@@ -30,12 +30,9 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
 @click.command()
 @click.option("--table", "tables", multiple=True, help="Only this table (database.table); may be repeated.")
 @click.option(
-    "--attempts",
-    type=click.IntRange(1, 100),
-    default=3,
-    show_default=True,
+    "--attempts", type=click.IntRange(1, 100), default=3, show_default=True,
     help="How many times differing keys are compared.",
-)
+)  # fmt: skip
 @click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two attempts.")
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair differing rows, and make a pass.")
@@ -68,10 +65,8 @@ def command(
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
     if tables and not any(result.tables or result.held or result.error for result in results):
-        raise ConfigurationError(
-            f"no table {', '.join(tables)} is published",
-            advice="name it as the source does, database.table: `cdc-lakehouse status` shows what is published",
-        )
+        advice = "name it as the source does, database.table: `cdc-lakehouse status` shows what is published"
+        raise ConfigurationError(f"no table {', '.join(tables)} is published", advice=advice)
     if not asked.as_json:
         say("\n\n".join(_text(result, rows) for result in results))
     repaired = {result.feed: _repair(asked, result, ask=not yes, progress=progress) for result in results if repairs}
@@ -79,10 +74,9 @@ def command(
         common.print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
         for name, (done, refused, _) in repaired.items():
-            counts = {"I": "inserted", "U": "updated", "D": "deleted"}
             lines = [
-                f"  repaired {each.name} at {each.checkpoint_ts}: "
-                + ", ".join(f"{each.count(op)} {word}" for op, word in counts.items())
+                f"  repaired {each.name} at {each.checkpoint_ts}: {each.count('I')} inserted, "
+                f"{each.count('U')} updated, {each.count('D')} deleted"
                 for each in done
             ]
             lines += [f"  not repaired: {table}: {why}" for table, why in refused.items()]
@@ -119,30 +113,20 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
 
 def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
     """Return a result as JSON, with `repair` where there was one. Binary values are hexadecimal, others are texts."""
-    document: dict[str, Any] = {}
-    if repair is not None:
-        document["repair"] = {
-            "tables": [
-                {
-                    "database": each.name.database, "table": each.name.table, "checkpoint_ts": each.checkpoint_ts,
-                    "inserted": each.count("I"), "updated": each.count("U"), "deleted": each.count("D"),
-                }
-                for each in repair[0]
-            ],
-            "not_repaired": repair[1],
-        }  # fmt: skip
+    repaired = [
+        {
+            "database": each.name.database, "table": each.name.table, "checkpoint_ts": each.checkpoint_ts,
+            "inserted": each.count("I"), "updated": each.count("U"), "deleted": each.count("D"),
+        }
+        for each in (repair[0] if repair else ())
+    ]  # fmt: skip
     return {
-        **document,
-        "feed": result.feed,
-        "result": result.result,
-        "checkpoint_ts": result.checkpoint_ts,
-        "server": result.server,
-        "error": result.error,
+        **({"repair": {"tables": repaired, "not_repaired": repair[1]}} if repair else {}),
+        **{name: getattr(result, name) for name in ("feed", "result", "checkpoint_ts", "server", "error")},
         "held": {str(table): why for table, why in result.held.items()},
         "tables": [
             {
-                "database": table.name.database,
-                "table": table.name.table,
+                "database": table.name.database, "table": table.name.table,
                 **{name: getattr(table, name) for name in _FIELDS},
                 "left_out": dict(table.left_out),
                 "differences": [
@@ -188,9 +172,8 @@ def _text(result: VerifyResult, rows: int) -> str:
         notes += [f"    column {name} is not compared: {why}" for name, why in table.left_out.items()]
         differences = table.differences[:rows]
         for each in differences:
-            key = ", ".join(f"{name}={_shown(value)}" for name, value in each.key.items())
             words = {"missing": "missing in the lake", "extra": "too many in the lake"}
-            notes.append(f"    {key}: {words.get(each.kind) or ', '.join(each.columns) + ' differs'}")
+            notes.append(f"    {_row(each.key)}: {words.get(each.kind) or ', '.join(each.columns) + ' differs'}")
             if each.kind != "extra":
                 notes.append(f"      source: {_row(each.source, each.columns)}")
             if each.kind != "missing":
@@ -204,9 +187,9 @@ def _text(result: VerifyResult, rows: int) -> str:
     return "\n".join(lines)
 
 
-def _row(values: Values | None, only: Sequence[str]) -> str:
-    found = values or {}
-    return ", ".join(f"{name}={_shown(value)}" for name, value in found.items() if not only or name in only)
+def _row(values: Values | None, only: Sequence[str] = ()) -> str:
+    shown = (values or {}).items()
+    return ", ".join(f"{name}={_shown(value)}" for name, value in shown if not only or name in only)
 
 
 def _shown(value: Any) -> str:
