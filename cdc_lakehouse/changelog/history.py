@@ -47,7 +47,7 @@ _ADVICE: Final = (
     "what reads the log was behind with a statement and has named older values by newer columns; with Canal, switch on "
     "its table history (canal.instance.tsdb), and load the table again"
 )
-_OF_OTHER_TABLES: Final = frozenset({"rename_table", "exchange_partition", "flashback_recover", "recover_database"})
+_OF_OTHER_TABLES: Final = ("rename_table", "exchange_partition", "flashback_recover", "recover_database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,12 @@ class History:
 
     def is_late(self, change: SchemaChange) -> bool:
         """Whether a change comes before a recorded change that it may affect."""
-        whole = self._latest.get(TableName(change.database, "").folded, 0)
-        own = self._latest.get(TableName(change.database, change.table).folded, 0)
-        database = None if change.table else change.database.lower()
-        of_tables = [ts for name, ts in self._latest.items() if name.database == database]
-        # Such a statement concerns tables that the change itself does not name.
-        of_two_tables = kind_of(change) in _OF_OTHER_TABLES or "like" in change.query.lower()
-        speaks_of_others = change.kind == "text" or of_two_tables
-        anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
-        return change.commit_ts < max(whole, own, anywhere, *of_tables)
+        names: Iterable[TableName] = (TableName(change.database, "").folded, change.name.folded)
+        if change.kind == "text" or kind_of(change) in _OF_OTHER_TABLES or "like" in change.query.lower():
+            names = self._latest  # It can concern tables that the change itself does not name.
+        elif not change.table:
+            names = [name for name in self._latest if name.database == change.database.lower()]
+        return change.commit_ts < max((self._latest.get(name, 0) for name in names), default=0)
 
     def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
         """Record changes, which need not be in order; return the versions that they made."""
@@ -213,14 +210,12 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
     than the feed.
     """
     changes = sorted(changes, key=lambda change: change.kind == "statement" and kind_of(change) == "exchange_partition")
-    renames = [
-        change for change in changes if change.kind in ("statement", "text") and kind_of(change) == "rename_table"
-    ]
+    renames = [each for each in changes if each.kind in ("statement", "text") and kind_of(each) == "rename_table"]
     if len(renames) < 2:
         return changes
     waiting = [(live.rename_source(change), change) for change in renames]
     names = live.names()
-    targets = {name.folded: name for name in (TableName(change.database, change.table) for change in renames)}
+    targets = {change.name.folded: change.name for change in renames}
     waiting = [
         (source if source is None or source in names else targets.get(source.folded, source), change)
         for source, change in waiting
@@ -230,19 +225,16 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
     ordered: list[SchemaChange] = []
     while waiting:
         ready = next(
-            (pair for pair in waiting if pair[0] in names and TableName(pair[1].database, pair[1].table) not in names),
+            (pair for pair in waiting if pair[0] in names and pair[1].name not in names),
             waiting[0],  # No pair can go: as they come; the history will say what does not fit.
         )
         waiting.remove(ready)
         source, change = ready
         if source is not None:
             names.discard(source)
-        names.add(TableName(change.database, change.table))
+        names.add(change.name)
         ordered.append(change)
     return [change for change in changes if change not in renames] + ordered
-
-
-# --- Logs of text ---
 
 
 @dataclass(frozen=True, slots=True)

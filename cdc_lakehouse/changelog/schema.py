@@ -6,8 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from cdc_lakehouse.changelog.ddl.clauses import ForeignKey, Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import Clauses, ForeignKey, Partitioning
+from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_text
+from cdc_lakehouse.errors import DdlError
 
 Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create", "drop", "hold"]
 """The effect of a DDL on the Iceberg table (DESIGN §7); `hold` means that it cannot be applied."""
@@ -60,6 +62,28 @@ class SchemaChange:
     backslash_escapes: bool = False
     fault: str | None = None
     kind: ChangeKind = "statement"
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.database, self.table)
+
+    @property
+    def clauses(self) -> Clauses | None:
+        """The statement's clauses, none without a statement; None where it cannot be parsed."""
+        return _parsed(self.query, self.backslash_escapes)[0]
+
+    @property
+    def not_parsed(self) -> str | None:
+        """Why the statement cannot be parsed."""
+        return _parsed(self.query, self.backslash_escapes)[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(query: str, backslash_escapes: bool) -> tuple[Clauses | None, str | None]:
+    try:
+        return (parse(query, backslash_escapes=backslash_escapes) if query.strip() else ()), None
+    except DdlError as error:
+        return None, str(error)
 
 
 @dataclass(frozen=True, slots=True)

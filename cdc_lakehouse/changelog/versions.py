@@ -10,7 +10,6 @@ A version has the kind of its DDL: that of the clauses, or where they are not kn
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from cdc_lakehouse.changelog.ddl import apply, partitions
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
-from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, type_text
 from cdc_lakehouse.changelog.schema import (
@@ -41,17 +39,11 @@ OTHER: Final = "other"
 """The kind of a statement that changes no table."""
 LOAD: Final = "load"
 """The kind of a loaded dump, which is no DDL: its rows are all that the table held at that time."""
-SEEN: Final = 0
-"""No DDL: the columns of a table at a version, as after a restart."""
-CREATE_DATABASE: Final = 1
-DROP_DATABASE: Final = 2
-CREATE_TABLE: Final = 3
-DROP_TABLE: Final = 4
-TRUNCATE_TABLE: Final = 11
-RENAME_TABLE: Final = 14
+SEEN, CREATE_DATABASE, CREATE_TABLE, TRUNCATE_TABLE, RENAME_TABLE = 0, 1, 3, 11, 14
+"""Numbers of TiDB. `SEEN` is no DDL: the columns of a table at a version, as after a restart."""
 KINDS: Final = {
-    SEEN: "seen", CREATE_DATABASE: "create_database", DROP_DATABASE: "drop_database", CREATE_TABLE: "create_table",
-    DROP_TABLE: "drop_table", 5: "add_column", 6: "drop_column", 7: "add_index", 8: "drop_index", 9: "foreign_key",
+    SEEN: "seen", CREATE_DATABASE: "create_database", 2: "drop_database", CREATE_TABLE: "create_table",
+    4: "drop_table", 5: "add_column", 6: "drop_column", 7: "add_index", 8: "drop_index", 9: "foreign_key",
     10: "foreign_key", TRUNCATE_TABLE: "truncate_table", 12: "modify_column", 13: "auto_increment",
     RENAME_TABLE: "rename_table", 15: "alter_default", 16: "auto_increment", 17: "comment", 18: "rename_index",
     19: "add_partition", 20: "drop_partition", 21: "create_view", 22: "charset", 23: "truncate_partition",
@@ -70,30 +62,6 @@ def kind_of_statement(clauses: Sequence[Clause]) -> str:
     """Return the kind of a statement: that of its clauses where they agree, else "multi_schema_change"."""
     kinds = {clause.kind for clause in clauses}
     return kinds.pop() if len(kinds) == 1 else "multi_schema_change"
-
-
-def clauses_of(change: SchemaChange) -> tuple[tuple[Clause, ...] | None, str | None]:
-    """Return the statement's clauses, and the reason where it cannot be parsed. A change without a statement has no
-    clauses."""
-    return _parsed(change.query, change.backslash_escapes)
-
-
-@functools.lru_cache(maxsize=4096)
-def _parsed(query: str, backslash_escapes: bool) -> tuple[tuple[Clause, ...] | None, str | None]:
-    if not query.strip():
-        return (), None
-    try:
-        return parse(query, backslash_escapes=backslash_escapes), None
-    except DdlError as error:
-        return None, str(error)
-
-
-# The tables that exist at a point of the history.
-
-_TRUNCATES: Final = KINDS[TRUNCATE_TABLE]
-_DROPS_ALL: Final = KINDS[DROP_DATABASE]
-_RECOVERABLE: Final = frozenset({KINDS[DROP_TABLE], _DROPS_ALL, _TRUNCATES})
-"""The kinds of statements after which TiDB can bring a table back."""
 
 
 class LiveTables:
@@ -133,11 +101,8 @@ class LiveTables:
             return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
 
         tables = [self._tables[name] for name in sorted(self._tables, key=str) if occurs(name.table)]
-        return [
-            each
-            for each in tables
-            if each.name.database == change.database or not change.database or occurs(each.name.database)
-        ]
+        own = change.database
+        return [each for each in tables if not own or each.name.database == own or occurs(each.name.database)]
 
     def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
         """Return the id of the next incarnation, numbered by its first name: it is the same whenever the history is
@@ -149,7 +114,7 @@ class LiveTables:
 
     def record(self, version: TableVersion) -> None:
         if not version.incarnation:
-            if version.kind == _DROPS_ALL:
+            if version.kind == "drop_database":
                 self._dropped[version.name.database.lower()] = version.commit_ts
             return
         if version.incarnation not in self.lives:
@@ -157,7 +122,7 @@ class LiveTables:
                 self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
             self._births[version.name] = self._births.get(version.name, 0) + 1
         self.lives.setdefault(version.incarnation, []).append(version)
-        if version.effect == "drop" or (version.effect == "empty" and version.kind == _TRUNCATES):
+        if version.effect == "drop" or (version.effect == "empty" and version.kind == "truncate_table"):
             self._ended.setdefault(version.name.folded, []).append(version)
         if version.restored is not None:
             self._restored.add(version.restored)
@@ -171,8 +136,6 @@ class LiveTables:
                 self._alike.setdefault(version.name.folded, []).append(version.name)
             self._tables[version.name] = version
 
-    # --- Tables that can come back ---
-
     def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
         """Return the versions of what a table was before it came back; none where it did not."""
         restored = self.lives[incarnation][0].restored
@@ -181,11 +144,11 @@ class LiveTables:
     def ended(self, name: TableName, *, by_job: bool = False, with_database: bool = False) -> TableVersion | None:
         """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
         where that is not certain. The number of a job can be that of any of them."""
-        found = [each for each in self._ended.get(name.folded, ()) if (each.kind == _DROPS_ALL) == with_database]
+        found = [each for each in self._ended.get(name.folded, ()) if (each.kind == "drop_database") == with_database]
         free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in self._restored]
         if not free or (len(free) > 1 if by_job else free[-1] is not found[-1]):
             return None
-        return free[-1] if free[-1].kind in _RECOVERABLE else None
+        return free[-1] if free[-1].kind in ("drop_table", "drop_database", "truncate_table") else None
 
     def ended_with(self, database: str) -> list[TableVersion]:
         """Return the tables that the last DROP of a database dropped, and that are not back."""
@@ -193,12 +156,9 @@ class LiveTables:
         dropped = [each for name in names if (each := self.ended(name, with_database=True))]
         return [each for each in dropped if each.commit_ts == self._dropped.get(database.lower())]
 
-    # --- Names in statements ---
-
     def rename_source(self, change: SchemaChange) -> TableName | None:
         """Return the old name in a RENAME's statement; None when it has none."""
-        clauses, _ = clauses_of(change)
-        for clause in clauses or ():
+        for clause in change.clauses or ():
             if isinstance(clause, ddl.RenameTable) and clause.new_name.name.lower() == change.table.lower():
                 return self.resolve(clause.table, change)
         return None
@@ -226,7 +186,7 @@ class LiveTables:
             isinstance(clause, ddl.RenameTable)
             and clause.table.database is None
             and (clause.new_name.database or "").lower() == change.database.lower()
-            for clause in clauses_of(change)[0] or ()
+            for clause in change.clauses or ()
         )
         if change.kind == "text" and change.database and not moves:
             return found
@@ -248,11 +208,8 @@ def full_name(name: ddl.TableRef, change: SchemaChange) -> TableName:
     """Return a name in a statement with its database, spelled as the message spells it: statements have names as they
     were typed."""
     typed = TableName(change.database if name.database is None else name.database, name.name)
-    named = TableName(change.database, change.table)
-    return named if typed.folded == named.folded else typed
+    return change.name if typed.folded == change.name.folded else typed
 
-
-# Apply a statement to one table: its next version, or the first one of another incarnation.
 
 _NOT_DROPPED: Final = "which rows come back is not known: the log does not say what dropped the table"
 _OTHER_COLUMNS: Final = "the table comes back with other columns than it had"
@@ -263,14 +220,13 @@ _OLDER: Final = "the table is known from here on: rows that it had before, and t
 @dataclass(frozen=True, slots=True)
 class TableChange:
     """A change as it affects one table. `columns` are the columns after it, as the source lists them; None where the
-    clauses alone say which they are. `clauses` is None where the statement cannot be parsed, for the given `reason`."""
+    clauses alone say which they are. `clauses` is None where the statement cannot be parsed."""
 
     source: SchemaChange
     name: TableName
     kind: str
     columns: tuple[SourceColumn, ...] | None = ()
     clauses: Sequence[Clause] | None = ()
-    reason: str | None = None
 
     @property
     def table_clauses(self) -> Sequence[Clause]:
@@ -283,13 +239,11 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     definition = next((each for each in change.clauses or () if isinstance(each, ddl.CreateTable)), None)
     model = None if definition is None else definition.like
     like = None if model is None else live.get(live.resolve(model, change.source))
-    previous = live.get(change.name)
-    if previous is not None:
+    if (previous := live.get(change.name)) is not None:
         note = "the table was created again, though no statement in the log drops the earlier one"
         yield next_version(previous, change, "drop", note=note)
-    if model is not None and like is None and change.columns is None:
-        return  # The first row shows its columns.
-    yield first_version(change, live, change.source.commit_ts, change.reason, like)
+    if model is None or like is not None or change.columns is not None:  # Else its first row shows the columns.
+        yield first_version(change, live, change.source.commit_ts, change.source.not_parsed, like)
 
 
 def first_known(change: TableChange, live: LiveTables) -> TableVersion:
@@ -304,17 +258,8 @@ def first_version(
 ) -> TableVersion:
     """Return the first version of an incarnation, created LIKE another table."""
     source, is_load = change.source, change.kind == LOAD
-    new = TableVersion(
-        commit_ts=source.commit_ts,
-        name=change.name,
-        incarnation=live.next_incarnation(change.name, loaded_ts=source.commit_ts if is_load else None),
-        kind=change.kind,
-        effect="create",
-        query=source.query,
-        origin=source.origin,
-        since=since,
-        note=note,
-    )
+    incarnation = live.next_incarnation(change.name, loaded_ts=source.commit_ts if is_load else None)
+    new = replace(plain_version(source, "create", change.kind), name=change.name, incarnation=incarnation, since=since)
     if like is not None:
         # It has no rows yet, and the source numbers its columns anew.
         columns = tuple(replace(each, initial=InitialDefault(), source_id=None) for each in like.columns)
@@ -335,7 +280,7 @@ def rename(change: TableChange, live: LiveTables, source: TableName | None) -> I
     previous = None if source is None else live.get(source)
     if previous is None:
         same = live.get(change.name)
-        reason = join_notes(f"the statement does not say which table became {change.name}", change.reason)
+        reason = join_notes(f"the statement does not say which table became {change.name}", change.source.not_parsed)
         if source is None:
             yield from (held_version(each, change, reason) for each in live.named_in(change.source) if each != same)
         if same is not None:
@@ -363,7 +308,7 @@ def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -
         return
     if ended is None:
         unknown = replace(first_known(replace(change, clauses=()), live), effect="hold", note=None)
-        yield replace(unknown, hold=join_notes(_NOT_DROPPED, change.reason))
+        yield replace(unknown, hold=join_notes(_NOT_DROPPED, change.source.not_parsed))
         return
     life = live.lives[ended.incarnation]
     life, hold, shown = life[: life.index(ended)], None, replace(change, clauses=())
@@ -404,10 +349,11 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         drops_key=change.kind == "drop_primary_key",
     )
     charset = table.charset if change.columns is None else previous.charset
-    mattered = change.reason if table.columns != previous.columns else None
+    reason = change.source.not_parsed
+    mattered = reason if table.columns != previous.columns else None
     version = next_version(table, change, table.effect, note=join_notes(table.note, mattered), charset=charset)
     if table.hold is not None:
-        return replace(version, hold=table.hold if change.reason is None else f"{table.hold}: {change.reason}")
+        return replace(version, hold=table.hold if reason is None else f"{table.hold}: {reason}")
     if version.key != previous.key and version.key:
         before = ", ".join(previous.key_names) or "nothing"
         note = f"rows are identified by {', '.join(version.key_names)} from here on, before by {before}"
@@ -425,9 +371,6 @@ def _unknown_partition(table: TableVersion, names: Sequence[str]) -> str | None:
     except DdlError as error:
         return str(error)
     return None
-
-
-# --- Versions ---
 
 
 def plain_version(change: SchemaChange, effect: Effect, kind: str) -> TableVersion:
@@ -480,23 +423,20 @@ def kind_of(change: SchemaChange) -> str:
         return kind_of_action(SEEN)
     if change.kind == "load":
         return LOAD
-    clauses, _ = clauses_of(change)
-    if clauses:
-        return kind_of_statement(clauses)
+    if change.clauses:
+        return kind_of_statement(change.clauses)
     return NOT_UNDERSTOOD if change.action is None else kind_of_action(change.action)
 
 
 def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Yield the versions that a change makes, in order. The caller must record each of them in `live` before it asks
     for the next one: a statement can rename a table twice."""
-    name = TableName(change.database, change.table)
     match change.kind:
         case "row":
             yield from _of_row(change, live)
         case "contradiction":
-            previous = live.get(name)
-            if previous is not None:
-                yield held_version(previous, TableChange(change, name, NOT_UNDERSTOOD), change.fault)
+            if (previous := live.get(change.name)) is not None:
+                yield held_version(previous, TableChange(change, change.name, NOT_UNDERSTOOD), change.fault)
         case "repeated":
             yield plain_version(change, "none", OTHER)
         case "text":
@@ -510,42 +450,35 @@ def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion
 
 def _in_doubt(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Hold the tables of which a name in the statement can mean any. The rest of the statement is carried out."""
-    clauses, _ = clauses_of(change)
     reasons: dict[TableName, str] = {}
-    for clause in clauses or ():
+    for clause in change.clauses or ():
         names = ddl.tables_of(clause)
         # A schema file is of its table, whose name it has.
         own = change.kind == "statement" and not isinstance(clause, ddl.RenameTable)
         for name in names[1:] if own else names:
-            tables = live.candidates(name, change, TableName(change.database, change.table) if own else None)
+            tables = live.candidates(name, change, change.name if own else None)
             if len(tables) > 1:
-                reasons |= dict.fromkeys(
-                    tables, f"the statement names {name}, which can be {' or '.join(map(str, tables))}"
-                )
+                reason = f"the statement names {name}, which can be {' or '.join(map(str, tables))}"
+                reasons |= dict.fromkeys(tables, reason)
     kind = kind_of(change)
     for name, reason in reasons.items():
         if (table := live.get(name)) is not None:
             yield held_version(table, TableChange(change, name, kind), reason)
 
 
-# --- The changes of each kind of source ---
-
-
 def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion]:
     """Apply a statement with the columns of one table after it, or these columns alone."""
-    clauses, reason = clauses_of(change)
-    kind = kind_of(change)
+    clauses, kind = change.clauses, kind_of(change)
     for clause in clauses or ():
         if isinstance(clause, ddl.Flashback) or (clause.kind == "recover_database" and not change.table):
             return list(_restore(change, live, clause, kind)) or [plain_version(change, "none", kind)]
     if not change.table:
         unknown = clauses is None and (kind not in KINDS.values() or kind == "recover_database")
-        return _not_understood(change, live, reason) if unknown else _of_database(change, live, kind)
+        return _not_understood(change, live, change.not_parsed) if unknown else _of_database(change, live, kind)
     if kind in _VIEWS:
         return [plain_version(change, "none", kind)]
-    name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, kind, tuple(map(of_schema_file, change.columns)), clauses, reason)
-    previous = live.get(name)
+    of_table = TableChange(change, change.name, kind, tuple(map(of_schema_file, change.columns)), clauses)
+    previous = live.get(change.name)
     match kind:
         case "create_table":
             return create(of_table, live)
@@ -553,9 +486,8 @@ def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion
             return rename(of_table, live, live.rename_source(change))
         case "drop_table":
             # A table that is older than the feed and had no row in it: nothing to drop.
-            return [
-                plain_version(change, "none", kind) if previous is None else next_version(previous, of_table, "drop")
-            ]
+            known = previous is not None
+            return [next_version(previous, of_table, "drop") if known else plain_version(change, "none", kind)]
         case "flashback_recover" | "recover_database":
             return _restore(change, live, next(iter(clauses or ()), None), kind, of_table)
         case _ if previous is None:
@@ -570,7 +502,7 @@ def _change_known(previous: TableVersion, change: TableChange, live: LiveTables)
         case "exchange_partition":
             found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
             if found is None:
-                reason = f"the statement does not say which rows change places: {change.reason}"
+                reason = f"the statement does not say which rows change places: {change.source.not_parsed}"
                 return [held_version(previous, change, reason)]
             other = live.get(live.resolve(found.other, change.source, besides=previous.name))
             if other is None or other.incarnation == previous.incarnation:
@@ -591,13 +523,13 @@ def _change_known(previous: TableVersion, change: TableChange, live: LiveTables)
             names = changes[-1].names if changes else ()
             if names is None:
                 return [next_version(previous, change, "empty")]
-            unsaid = None if names else f"the statement does not say which partitions: {change.reason}"
+            unsaid = None if names else f"the statement does not say which partitions: {change.source.not_parsed}"
             if reason := unsaid or _unknown_partition(previous, names):
                 return [held_version(previous, change, reason)]
             scheme = partitions.after(previous.partitioning, changes)
             return [next_version(previous, change, "empty", emptied=names, partitioning=scheme)]
         case _ if change.clauses is None and change.kind not in KINDS.values():
-            return [held_version(previous, change, change.reason)]
+            return [held_version(previous, change, change.source.not_parsed)]
         case _:
             return [alter(previous, change)]
 
@@ -620,9 +552,8 @@ def _of_database(change: SchemaChange, live: LiveTables, kind: str) -> Iterator[
 
 def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Apply the clauses of a statement's text to the tables that are known. Others become known by their next rows."""
-    clauses, reason = clauses_of(change)
-    if clauses is None:
-        yield from _not_understood(change, live, reason)
+    if (clauses := change.clauses) is None:
+        yield from _not_understood(change, live, change.not_parsed)
         return
     made = False
     for version in _in_doubt(change, live):
@@ -645,9 +576,9 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     # The statement met no known table. Where the message names one, and the text another, what happened to it cannot be
     # known.
     kind = kind_of_statement(clauses) if clauses else OTHER
-    named = TableName(change.database, change.table)
+    named, names = change.name, [name for each in clauses for name in ddl.tables_of(each)]
     known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
-    others = [str(name) for each in clauses for name in ddl.tables_of(each) if live.resolve(name, change) != named]
+    others = [str(name) for name in names if live.resolve(name, change) != named]
     if known is None:
         if not any(isinstance(clause, ddl.RenameTable) for clause in clauses):
             yield plain_version(change, "none", kind)
@@ -661,11 +592,11 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
 def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) -> Iterable[TableVersion]:
     """Hold what a statement that cannot be parsed may have changed: the table that the log names with it, else those
     that its text names. Without one, the version belongs to no table and has the reason: it is a fault of the feed."""
-    known = live.get(TableName(change.database, change.table))
+    known = live.get(change.name)
     tables = live.named_in(change) if known is None else [known]
     held = [held_version(each, TableChange(change, each.name, NOT_UNDERSTOOD, clauses=None), reason) for each in tables]
     plain = plain_version(change, "none", NOT_UNDERSTOOD)
-    return held or [replace(plain, name=TableName(change.database, change.table), note=reason)]
+    return held or [replace(plain, name=change.name, note=reason)]
 
 
 def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
@@ -702,7 +633,7 @@ def _restore(
 ) -> Iterator[TableVersion]:
     """Bring tables back that were dropped or truncated, as TiDB can; hold those whose rows are of an earlier time.
     `of_table` is what is known of the one that is back, where its columns are."""
-    named = TableName(change.database, change.table)
+    named = change.name
     match clause:
         case ddl.RecoverTable(None) if not change.table:
             yield from _not_understood(change, live, "the statement names a job, and the log does not say its table")
@@ -731,10 +662,8 @@ def _restore(
 
 def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Apply the columns of a row: those of a table that is not known yet, or new ones of a table that is."""
-    name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, kind_of(change), change.columns)
-    previous = live.get(of_table.name)
-    if previous is None:
+    of_table = TableChange(change, change.name, kind_of(change), change.columns)
+    if (previous := live.get(change.name)) is None:
         yield first_known(of_table, live)
         return
     for column in change.columns:
@@ -758,17 +687,13 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
 def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Begin a table again as it is in a dump: everything in the log before it is in the dump's rows or was deleted. The
     table's name is that of the change, because the dump's statement has no database."""
-    clauses, _ = clauses_of(change)
-    clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
+    clause = next((each for each in change.clauses or () if isinstance(each, ddl.CreateTable)), None)
     if clause is None:
         return
     after = apply.altered(None, clause.clauses)
     virtual = {column.name.lower() for column in change.columns}
-    columns = tuple(
-        replace(each, virtual="configured") if each.name.lower() in virtual else each for each in after.columns
-    )
-    name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, LOAD, columns, (clause,))
-    if (previous := live.get(name)) is not None:
+    columns = tuple(replace(c, virtual="configured") if c.name.lower() in virtual else c for c in after.columns)
+    of_table = TableChange(change, change.name, LOAD, columns, (clause,))
+    if (previous := live.get(change.name)) is not None:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
     yield first_version(of_table, live, change.commit_ts, join_notes(*after.notes))

@@ -512,7 +512,7 @@ def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> I
     if configured is not None:
         virtual = {name.lower() for name in configured}
         yield tuple(name for name in visible if name.lower() not in virtual)
-    version = files.versions.get((TableName(change.database, change.table), change.commit_ts))
+    version = files.versions.get((change.name, change.commit_ts))
     if version is not None:
         carried = {column.name for column in version.carried}
         yield tuple(name for name in names if name in carried)

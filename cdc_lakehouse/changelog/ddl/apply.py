@@ -45,6 +45,9 @@ _USUAL_CHARSET: Final = "utf8mb4"
 """The default character set of servers from MySQL 8.0 on, and of TiDB."""
 _GENERATED: Final = "_ibfk_"
 """Between the table and a number in MySQL's name for a foreign key that has none."""
+_UNCLEAR: Final = (
+    "columns went and came, and the statement that would tell a rename from a drop and an add cannot be understood"
+)
 
 
 def drops_primary_key(clauses: Iterable[ddl.Clause]) -> bool:
@@ -192,9 +195,6 @@ def _place(found: Altered, column: AlteredColumn, position: str | None) -> None:
     found.after.insert(place, column)
 
 
-# --- Columns and types as a server keeps them ---
-
-
 def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
     """Return the type with the default widths and sizes that a declaration leaves out, and its character set. Text
     types in the character set binary become binary types (MySQL reference manual, "Data Types")."""
@@ -213,13 +213,17 @@ def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
         case "year":
             return replace(kind, length=4)
         case "text" | "blob" if length:
-            # Select the smallest type that holds this many characters or bytes.
-            needed = min(length * _character_bytes(kind), _SIZES[-1][0])
-            return replace(kind, name=next(f"{size}{name}" for most, size in _SIZES if needed <= most), length=None)
+            return _smallest(kind, name, length)
         case "geometrycollection":
             return replace(kind, name="geomcollection")
         case _:
             return replace(kind, length=None) if name in MOST_BYTES else kind
+
+
+def _smallest(kind: ColumnType, family: str, characters: int) -> ColumnType:
+    """Return the smallest TEXT or BLOB type that holds as many characters or bytes."""
+    needed = min(characters * _character_bytes(kind), _SIZES[-1][0])
+    return replace(kind, name=next(f"{size}{family}" for most, size in _SIZES if needed <= most), length=None)
 
 
 def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
@@ -231,21 +235,16 @@ def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
 def _converted(kind: ColumnType, charset: str) -> ColumnType:
     """Return the type after CONVERT TO CHARACTER SET. A text type grows so that it holds as many characters as before;
     binary types stay as they are."""
-    changed = _in_charset(kind, charset)
-    if kind.charset == "binary" or changed.name not in MOST_BYTES or kind.name not in TEXTS:
-        return kind if kind.charset == "binary" else changed
-    characters = MOST_BYTES[kind.name] // _character_bytes(kind)
-    needed = min(characters * _character_bytes(changed), _SIZES[-1][0])
-    fitting = next(size for most, size in _SIZES if needed <= most)
-    grows = _character_bytes(changed) > _character_bytes(kind)
-    return replace(changed, name=f"{fitting}text") if grows else changed
+    changed, before = _in_charset(kind, charset), _character_bytes(kind)
+    if kind.charset == "binary":
+        return kind
+    if changed.name not in MOST_BYTES or kind.name not in TEXTS or _character_bytes(changed) <= before:
+        return changed
+    return _smallest(changed, "text", MOST_BYTES[kind.name] // before)
 
 
 def _character_bytes(kind: ColumnType) -> int:
     return _WIDE.get(kind.charset or _USUAL_CHARSET, 1) if kind.name in TEXTS else 1
-
-
-# --- Columns with identities ---
 
 
 def table_after(
@@ -263,64 +262,16 @@ def table_after(
     `shown` are the columns as the source lists them, None where the clauses alone say which they are. A new table
     (`is_new`) has no older rows. `drops_key` says that the primary key goes, whatever the clauses are."""
     after = altered(previous, clauses)
-    notes = after.notes if shown is None else []
+    own_notes = after.notes if shown is None else []
     shown = after.columns if shown is None else shown
-    columns, next_id, warnings, hold = _match(previous, shown, after, is_new=is_new, is_understood=is_understood)
-    if hold is not None and not is_understood:
-        return replace(previous, effect="hold", note=None, hold=hold)
-    unique_keys = _unique_keys_after(previous.unique_keys, columns, clauses)
-    flagged = {column.name for column in shown if column.primary_key}
-    primary_key = tuple(column.id for column in columns if column.name in flagged)
-    if not (primary_key or drops_key or drops_primary_key(clauses)):
-        # Some schema files leave the primary key out.
-        primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
-    not_null = {column.id for column in columns if not column.nullable}
-    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
-    versioned = (each.versioned for each in clauses if isinstance(each, ddl.OtherClause))
-    old = {column.id: column for column in previous.columns}
-    stayed = [each for each in columns if each.id in old]
-    retyped: dict[int, TypeChange] = {each.id: type_change(old[each.id].type, each.type) for each in stayed}
-    hold = hold or (None if is_new else _unlogged(old, columns, retyped, after, clauses))
-    same = [(each.id, each.name) for each in previous.columns] == [(each.id, each.name) for each in columns]
-    effect: Effect = "none" if same and "widen" not in retyped.values() else "evolve"
-    effect = "hold" if hold is not None else "rewrite" if "convert" in retyped.values() else effect
-    return replace(
-        previous,
-        effect=effect,
-        columns=columns,
-        next_id=next_id,
-        primary_key=primary_key,
-        # The primary key, else the shortest unique key without NULL, as TiCDC chooses.
-        key=primary_key or min(candidates, key=len, default=()),
-        unique_keys=unique_keys,
-        foreign_keys=_foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
-        partitioning=partitions.after(previous.partitioning, clauses),
-        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
-        charset=after.charset,
-        note="; ".join([*warnings, *notes]) or None,
-        hold=hold,
-    )
-
-
-def _match(
-    previous: TableVersion, shown: Sequence[SourceColumn], after: Altered, *, is_new: bool, is_understood: bool
-) -> tuple[tuple[Column, ...], int, tuple[str, ...], str | None]:
-    """Match the source's columns after a change (`shown`) to the table's `previous` columns. Return them with the next
-    free id, with warnings, and with the reason why they cannot be determined."""
-    names, old_names = ({column.name.lower() for column in columns} for columns in (shown, previous.columns))
+    names, old_names = ({each.name.lower() for each in columns} for columns in (shown, previous.columns))
     numbered = all(column.source_id is not None for column in (*previous.columns, *shown))
-    if not (is_new or is_understood or numbered) and old_names - names and names - old_names:
-        return (
-            previous.columns, previous.next_id, (), "columns went and came, and the statement that would tell a rename"
-            " from a drop and an add cannot be understood",
-        )  # fmt: skip
+    is_unclear = not (is_new or is_understood or numbered) and old_names - names and names - old_names
+    hold = _UNCLEAR if is_unclear else None
     explained = {each.name: each for each in after.after}
     by_source = {column.source_id: column for column in previous.columns if column.source_id is not None}
-    next_id = previous.next_id
-    used: set[int] = set()
-    notes: list[str] = []
-    hold: str | None = None
     columns: list[Column] = []
+    next_id, used, notes = previous.next_id, set[int](), list[str]()
     for column in shown:
         known = explained.get(column.name.lower())
         old = None if known is None else known.was
@@ -339,10 +290,42 @@ def _match(
             hold = hold or unknown
         columns.append(_column(next_id, column, known, None, initial))
         next_id += 1
+    if hold is not None and not is_understood:
+        return replace(previous, effect="hold", note=None, hold=hold)
     lost = [each.name for each in previous.columns if each.id not in used and each.name.lower() not in after.dropped]
     if lost and is_understood and not is_new:
         notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
-    return tuple(columns), next_id, tuple(notes), hold
+    unique_keys = _unique_keys_after(previous.unique_keys, columns, clauses)
+    flagged = {column.name for column in shown if column.primary_key}
+    primary_key = tuple(column.id for column in columns if column.name in flagged)
+    if not (primary_key or drops_key or drops_primary_key(clauses)):
+        # Some schema files leave the primary key out.
+        primary_key = tuple(id for id in previous.primary_key if any(column.id == id for column in columns))
+    not_null = {column.id for column in columns if not column.nullable}
+    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
+    versioned = (each.versioned for each in clauses if isinstance(each, ddl.OtherClause))
+    before = {column.id: column for column in previous.columns}
+    stayed = [each for each in columns if each.id in before]
+    retyped: dict[int, TypeChange] = {each.id: type_change(before[each.id].type, each.type) for each in stayed}
+    hold = hold or (None if is_new else _unlogged(before, columns, retyped, after, clauses))
+    same = [(each.id, each.name) for each in previous.columns] == [(each.id, each.name) for each in columns]
+    effect: Effect = "none" if same and "widen" not in retyped.values() else "evolve"
+    return replace(
+        previous,
+        effect="hold" if hold is not None else "rewrite" if "convert" in retyped.values() else effect,
+        columns=tuple(columns),
+        next_id=next_id,
+        primary_key=primary_key,
+        # The primary key, else the shortest unique key without NULL, as TiCDC chooses.
+        key=primary_key or min(candidates, key=len, default=()),
+        unique_keys=unique_keys,
+        foreign_keys=_foreign_keys_after(previous.foreign_keys, previous.name.table, clauses),
+        partitioning=partitions.after(previous.partitioning, clauses),
+        versioned=[previous.versioned, *(each for each in versioned if each is not None)][-1],
+        charset=after.charset,
+        note="; ".join([*notes, *own_notes]) or None,
+        hold=hold,
+    )
 
 
 def _column(

@@ -1,10 +1,5 @@
 """The clauses of DDL statements: a closed union of frozen values, with those that they contain.
 
-    >>> from cdc_lakehouse.changelog.ddl.statements import parse
-    >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
-    ['drop_column', 'add_index']
-
-Consume a `Clause` with `match` and `assert_never`: the type checker then shows every place that a new class affects.
 `kind` groups clauses for display; several classes can share one. One class, `OtherClause`, covers everything that
 changes no column of any table.
 """
@@ -26,9 +21,6 @@ class TableRef:
 
     def __str__(self) -> str:
         return self.name if self.database is None else f"{self.database}.{self.name}"
-
-
-# --- Values that stand in a statement ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +81,10 @@ class ForeignKey:
     actions: str | None = None
 
 
-# --- Columns and keys ---
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column's declaration.
-
-    `nullable` is None where neither NULL nor NOT NULL is given; a primary key or SERIAL still means NOT NULL (for
-    SERIAL it is set here). `default` is None without a DEFAULT clause. `virtual` says that it is a virtual generated
-    column, `stored_as` is the expression of a stored one.
-    """
+    """A column's declaration. `nullable` is None where neither NULL nor NOT NULL is given, also for a primary key.
+    `default` is None without a DEFAULT clause. `stored_as` is the expression of a stored generated column."""
 
     name: str
     type: ColumnType
@@ -132,8 +117,6 @@ class KeyPart:
     length: int | None = None
 
 
-# --- Partitions ---
-
 PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
 
 
@@ -161,12 +144,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """PARTITION BY.
-
-    `expression` is the text between the parentheses; `columns` are the names where that is a plain list of columns,
-    else empty. `count` is the number in PARTITIONS. `interval` is the text of TiDB's INTERVAL partitioning, whose
-    partitions the statement does not list.
-    """
+    """PARTITION BY. `expression` is the text between the parentheses; `columns` are the names where that is a list of
+    columns alone, else empty. `count` is the number in PARTITIONS. `interval` is the text of TiDB's INTERVAL, whose
+    partitions the statement does not list."""
 
     method: PartitionMethod
     expression: str
@@ -174,9 +154,6 @@ class Partitioning:
     count: int | None = None
     partitions: tuple[Partition, ...] = ()
     interval: str | None = None
-
-
-# --- What clauses have in common ---
 
 
 @dataclass_transform(frozen_default=True)
@@ -205,9 +182,6 @@ class OtherClause:
     kind: str
     unlogged: str | None = None
     versioned: bool | None = None
-
-
-# --- Columns ---
 
 
 class AddColumn(_OfTable, kind="add_column"):
@@ -244,9 +218,6 @@ class SetColumnDefault(_OfTable, kind="alter_default"):
 
     name: str
     default: Value | None
-
-
-# --- Keys ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +262,6 @@ class RenameIndex(_OfTable, kind="rename_index"):
     new_name: str
 
 
-# --- Partitions ---
-
-
 @dataclass(frozen=True, slots=True)
 class ChangePartitions:
     """ADD, DROP, REORGANIZE, COALESCE or TRUNCATE PARTITION: the rows of the partitions `names` go, or go to those that
@@ -320,28 +288,17 @@ class PartitionBy(_OfTable, kind="reorganize_partition"):
     partitioning: Partitioning | None
 
 
-# --- Character sets ---
-
-
 class SetTableCharset(_OfTable, kind="charset"):
-    """The character set of columns that are added later or, with `convert`, of all columns.
-
-    CONVERT TO CHARACTER SET binary turns text types into binary types (MySQL reference manual, "ALTER TABLE").
-    """
+    """The character set of columns that are added later or, with `convert`, of all columns."""
 
     charset: str | None = None
     convert: bool = False
 
 
-# --- Whole tables ---
-
-
 class CreateTable(_OfTable, kind="create_table"):
-    """CREATE TABLE: `clauses` are those of an ALTER TABLE that makes it of an empty table, in order.
-
-    `like` is the table whose columns and keys it has. With a query (`has_query`) it has the query's columns, too. A
-    server that logs rows logs it with all columns and without the query.
-    """
+    """CREATE TABLE: `clauses` are those of an ALTER TABLE that makes it of an empty one, in order. `like` is the table
+    whose columns and keys it has. With a query (`has_query`) it has the query's columns, too; a server that logs rows
+    logs it with all columns and without the query."""
 
     clauses: tuple[Clause, ...] = ()
     like: TableRef | None = None
@@ -394,9 +351,6 @@ class Flashback(_Clause, kind="flashback"):
     scope: Literal["cluster", "database", "table"]
     database: str | None = None
     tables: tuple[TableRef, ...] = ()
-
-
-# --- Databases ---
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ A type is kept as it is written: FLOAT(30) stays a float of length 30. Only a ty
 once is returned as the replacement (text types with the character set binary).
 
 To add a type, add its name to `_NAMES`. To add an attribute, add its first word to `_ATTRIBUTES`, and a case to
-`_read_attribute`, or to `_skip_attribute` where it does not affect rows. To add an option, which is its words and a
-value, add its words to `_KINDS` or `_UNLOGGED`.
+`_read_attribute`. To add an option, which is its words and a value, add its words to `_KINDS` or `_UNLOGGED`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from cdc_lakehouse.changelog.mysql_types import (
     ColumnType,
     charset_of,
 )
-
-# Literals, defaults and partition bounds in DDL.
 
 _WORDS: Final[dict[str, ddl.Value]] = {
     "NULL": ddl.NullLiteral(),
@@ -127,8 +124,6 @@ def read_bound(cursor: Cursor) -> ddl.BoundValue:
     return ddl.Expression(text)
 
 
-# Keys, indexes and constraints in DDL text, as elements of CREATE TABLE and after ADD of ALTER TABLE.
-
 _CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
 _INDEX_WORDS: Final = ("INDEX", "KEY")
 # Words that give the kind of an index. INDEX or KEY must follow, except after the reserved ones.
@@ -146,7 +141,7 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
         return OtherClause(table, "check_constraint")
     symbol = None
     if cursor.accept("CONSTRAINT"):
-        cursor.if_not_exists()
+        cursor.accept("IF", "NOT", "EXISTS")
         symbol = None if cursor.token.word in _CONSTRAINTS else cursor.name("a constraint")
         if cursor.token.word not in _CONSTRAINTS:
             raise cursor.expected("PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK")
@@ -181,7 +176,7 @@ def read_key_element(cursor: Cursor, table: TableRef) -> ddl.TableClause | None:
 
 def read_create_index(cursor: Cursor, *, is_unique: bool = False) -> ddl.Clauses:
     """Read the rest of a statement after CREATE [kind] INDEX: [IF NOT EXISTS] name [USING type] ON table (parts)."""
-    cursor.if_not_exists()
+    cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("an index")
     _skip_index_type(cursor)
     cursor.expect("ON")
@@ -196,7 +191,7 @@ def _read_key(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
 
 
 def _read_key_name(cursor: Cursor) -> str | None:
-    cursor.if_not_exists()
+    cursor.accept("IF", "NOT", "EXISTS")
     unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
     name = None if unnamed else cursor.name("an index")
     _skip_index_type(cursor)
@@ -235,8 +230,6 @@ def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
         raise cursor.expected("a condition")
     return (ddl.KeyPart(None),)
 
-
-# --- Constraints, at a column too ---
 
 _CHANGING_ACTIONS: Final = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
 _REFERENCE_ACTIONS: Final = (*_CHANGING_ACTIONS, ("RESTRICT",), ("NO", "ACTION"))
@@ -326,9 +319,9 @@ def _read_attribute(cursor: Cursor, word: str) -> dict[str, Any]:
         case "SERIAL":
             cursor.expect("DEFAULT", "VALUE")
             return _SERIAL
-        case "WITH":
+        case "WITH" | "WITHOUT":
             cursor.expect("SYSTEM", "VERSIONING")
-            return {"versioned": True}
+            return {"versioned": True} if word == "WITH" else {}
         case "AS" | "GENERATED":
             if word == "GENERATED":
                 cursor.expect("ALWAYS", "AS")
@@ -337,30 +330,24 @@ def _read_attribute(cursor: Cursor, word: str) -> dict[str, Any]:
             expression = cursor.parenthesized()
             stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
             return {"stored_as": expression} if stored else {"virtual": True}
-        case _:
-            _skip_attribute(cursor, word)
-            return {}
-
-
-def _skip_attribute(cursor: Cursor, word: str) -> None:
-    """Skip the rest of an attribute that does not affect rows."""
-    if word == "ON":
-        cursor.expect("UPDATE")
-        read_function(cursor)
-    elif word in ("CHECK", "CONSTRAINT"):
-        if word == "CONSTRAINT":
+        # Others do not affect rows.
+        case "ON":
+            cursor.expect("UPDATE")
+            read_function(cursor)
+        case "CHECK":
+            skip_check(cursor)
+        case "CONSTRAINT":
             if not cursor.at("CHECK"):
                 cursor.name()
             cursor.expect("CHECK")
-        skip_check(cursor)
-    elif word == "WITHOUT":
-        cursor.expect("SYSTEM", "VERSIONING")
-    elif word in _VALUED:
-        cursor.skip_value()
-    elif word == "COMPRESSED" and cursor.accept("="):
-        cursor.name()
-    elif word == "AUTO_RANDOM" and cursor.at("("):
-        cursor.parenthesized()
+            skip_check(cursor)
+        case "AUTO_RANDOM" if cursor.at("("):
+            cursor.parenthesized()
+        case _ if word in _VALUED or (word == "COMPRESSED" and cursor.at("=")):
+            cursor.skip_value()
+        case _:
+            pass
+    return {}
 
 
 # --- Types ---

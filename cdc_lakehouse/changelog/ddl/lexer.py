@@ -1,18 +1,14 @@
-"""A position in the tokens of a statement, and the basic tests and reads that the parsers share.
-
-Nothing here, or in what is built on it, recurses for nested parentheses: their depth is counted.
-
-Tokens of a DDL statement: comments removed, quotes and literals recognised, every token with its position.
+"""The tokens of a statement, and the tests and reads at a position in them that the parsers share.
 
     >>> [token.text for token in tokenize("ALTER TABLE `a b` /*T![ttl] TTL */ -- and so on")[1]]
     ['ALTER', 'TABLE', '`a b`', 'TTL', '']
 
-Words and keywords are not distinguished here. The content of a special comment belongs to the statement; comments and
-the marks around that content are replaced by blanks, so that offsets are those of the statement.
+The content of a special comment belongs to the statement; comments and the marks around that content are replaced by
+blanks, so that offsets are those of the statement. Nothing here, or in what is built on it, recurses for nested
+parentheses: their depth is counted.
 
-For names, numbers and strings see MySQL reference manual, "Schema Object Names" and "Literal Values". For special
-comments see "Comments" there (`/*! ... */`, with a server version of five or six digits), and TiDB documentation,
-"Comment Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
+MySQL reference manual, "Schema Object Names", "Literal Values", "Comments" (`/*! ... */`, with a server version of five
+or six digits); TiDB documentation, "Comment Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
 """
 
 from __future__ import annotations
@@ -25,13 +21,12 @@ from cdc_lakehouse.changelog.ddl.clauses import TableRef
 from cdc_lakehouse.errors import DdlError
 
 _SHOWN: Final = 200
-_ADVICE: Final = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
 
 
 class DdlSyntaxError(DdlError):
     """The parser does not understand a statement. `place` is the line and the column in it, from 1."""
 
-    default_advice = _ADVICE
+    default_advice = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
 
     def __init__(self, message: str, *, place: tuple[int, int] = (1, 1), **places: Any) -> None:
         super().__init__(message, **places)
@@ -150,8 +145,6 @@ def tokenize(statement: str, *, backslash_escapes: bool = True) -> tuple[str, li
     return "".join((*pieces, statement[kept:])), tokens
 
 
-# --- The values of tokens ---
-
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
 _ESCAPED: Final = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
@@ -229,8 +222,6 @@ class Cursor:
         found = "the end" if self.at_end else f"{self.token.text[:40]!r}"
         return self.error(f"expected {what}, found {found}")
 
-    # --- Words and symbols ---
-
     def words(self, count: int) -> tuple[str, ...]:
         return tuple(token.word for token in self._tokens[self.position : self.position + count])
 
@@ -276,8 +267,6 @@ class Cursor:
             raise self.expected("more")
         self.position += 1
         return token
-
-    # --- Names, strings, numbers ---
 
     @property
     def at_name(self) -> bool:
@@ -342,8 +331,6 @@ class Cursor:
         token = self.take()
         return token.text if token.kind == "number" else name_value(token)
 
-    # --- Lists and parentheses ---
-
     def listed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
         """Read one or more items with commas between them."""
         items = [read()]
@@ -402,8 +389,6 @@ class Cursor:
             self.skip_until(ends)
         return self.text_between(start, self.position)
 
-    # --- What many clauses share ---
-
     def accept_charset(self) -> bool:
         return self.accept("CHARACTER", "SET") or self.accept("CHAR", "SET") or self.accept("CHARSET")
 
@@ -416,9 +401,3 @@ class Cursor:
         """Skip an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`; return its text."""
         self.accept("=")
         return self.parenthesized() if self.at("(") else self.word_or_string("a value")
-
-    def if_exists(self) -> bool:
-        return self.accept("IF", "EXISTS")
-
-    def if_not_exists(self) -> bool:
-        return self.accept("IF", "NOT", "EXISTS")

@@ -92,8 +92,6 @@ def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     return cursor.enclosed(read)
 
 
-# --- Clauses of ALTER TABLE ---
-
 # Clauses that take files away or put others in their place, by their first word, and why their rows are not known.
 UNLOGGED_FILES: Final = {
     "DISCARD": "it takes rows away, and the log does not have those that come in their place",
@@ -138,9 +136,9 @@ def _read_clause(verb: str, cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         return None if cursor.accept("ALL") else cursor.listed(lambda: cursor.name("a partition"))
 
     if verb == "ADD":
-        cursor.if_not_exists()
+        cursor.accept("IF", "NOT", "EXISTS")
     elif verb in ("DROP", "TRUNCATE"):
-        cursor.if_exists()
+        cursor.accept("IF", "EXISTS")
         kind = "drop_partition" if verb == "DROP" else "truncate_partition"
         return (ddl.ChangePartitions(table, kind, names()),)
     elif verb == "EXCHANGE":
@@ -190,9 +188,6 @@ PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], 
     ("PARTITION",): _read_option,
 }
 """The reader of each clause, which is called after these words."""
-
-
-# --- Rows of partitions ---
 
 
 @dataclass(frozen=True, slots=True)

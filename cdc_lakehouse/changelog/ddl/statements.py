@@ -1,13 +1,7 @@
-"""Parse DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB into clauses.
+"""Parse DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB into clauses. An unknown statement is an error.
 
-    >>> parse("RENAME TABLE a TO b")[0].new_name
-    TableRef(database=None, name='b')
-    >>> parse_type("INT(10) UNSIGNED").unsigned
-    True
-
-There is no fallback: an unknown statement is an error.
-
-ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
+    >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
+    ['drop_column', 'add_index']
 
 To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
 neither the log nor the statement says, with `_skipped`. Else write a function that takes the cursor (after the words)
@@ -37,14 +31,12 @@ from cdc_lakehouse.changelog.ddl.lexer import Cursor
 from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES, UNLOGGED_FILES, read_partition_by
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
-# CREATE TABLE: MySQL reference manual, "CREATE TABLE Statement", and its LIKE and SELECT forms.
-
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
 def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.CreateTable]:
     """Read the rest of a statement after CREATE TABLE."""
-    if_not_exists = cursor.if_not_exists()
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
     if in_parentheses or cursor.accept("LIKE"):
@@ -84,7 +76,7 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
 
 def _alter_table(cursor: Cursor) -> ddl.Clauses:
     """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
     table = cursor.table_name()
     if cursor.accept("WAIT"):  # MariaDB
         cursor.integer()
@@ -129,20 +121,17 @@ def _alter_ignore(cursor: Cursor) -> ddl.Clauses:
     return (*clauses, *unlogged)
 
 
-# --- Clauses of ALTER TABLE, after their first words ---
-
-
 def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if element := read_key_element(cursor, table):
         return (element,)
     if cursor.accept("STATS_EXTENDED"):  # TiDB
-        cursor.if_not_exists()
+        cursor.accept("IF", "NOT", "EXISTS")
         cursor.name("extended statistics")
         cursor.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics")
         cursor.skip_clause()
         return (ddl.OtherClause(table, "table_option"),)
     cursor.accept("COLUMN")
-    if_not_exists = cursor.if_not_exists()
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     if cursor.at("("):
         return cursor.enclosed(
             lambda: read_key_element(cursor, table) or ddl.AddColumn(table, read_column(cursor), None, if_not_exists)
@@ -163,14 +152,14 @@ def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         return (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),)
     if dropped := cursor.accept_longest(_DROPPED):
         kind, what = dropped
-        cursor.if_exists()
+        cursor.accept("IF", "EXISTS")
         return (ddl.DropKey(table, kind, cursor.name(what)),)
     if cursor.accept("STATS_EXTENDED"):  # TiDB. Without a name after it, it would be a column.
-        cursor.if_exists()
+        cursor.accept("IF", "EXISTS")
         cursor.name("extended statistics")
         return (ddl.OtherClause(table, "table_option"),)
     cursor.accept("COLUMN")
-    if_exists = cursor.if_exists()
+    if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.column_name()
     cursor.accept_any(("RESTRICT", "CASCADE"))
     return (ddl.DropColumn(table, name, if_exists),)
@@ -179,7 +168,7 @@ def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clauses:
     """Read MODIFY or, where the name is one that `changes`, CHANGE."""
     cursor.accept("COLUMN")
-    if_exists = cursor.if_exists()
+    if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.column_name()
     column = read_column(cursor) if changes else read_definition(cursor, name)
     return (ddl.ModifyColumn(table, name, column, read_position(cursor), if_exists),)
@@ -193,7 +182,7 @@ def _alter(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.skip_clause()
         return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
     cursor.accept("COLUMN")
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
     name = cursor.column_name()
     if cursor.accept("DROP", "DEFAULT"):
         return (ddl.SetColumnDefault(table, name, None),)
@@ -206,12 +195,12 @@ def _alter(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 def _rename(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if cursor.accept("COLUMN"):
-        if_exists = cursor.if_exists()
+        if_exists = cursor.accept("IF", "EXISTS")
         name = cursor.column_name()
         cursor.expect("TO")
         return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
     if cursor.accept_any(("INDEX", "KEY")):
-        cursor.if_exists()
+        cursor.accept("IF", "EXISTS")
         name = cursor.name("an index")
         cursor.expect("TO")
         return (ddl.RenameIndex(table, name, cursor.name("an index")),)
@@ -317,18 +306,15 @@ def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], w
     return read(cursor)
 
 
-# --- Tables ---
-
-
 def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
     names = cursor.listed(cursor.table_name)
     cursor.accept_any(("RESTRICT", "CASCADE"))
     return tuple(ddl.DropTable(name, temporary) for name in names)
 
 
 def _rename_tables(cursor: Cursor) -> ddl.Clauses:
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
 
     def read_pair() -> ddl.RenameTable:
         name = cursor.table_name()
@@ -370,11 +356,8 @@ def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -
     return (ddl.OfDatabase("recover_database", database, new_name),)
 
 
-# --- Indexes, databases and views ---
-
-
 def _drop_index(cursor: Cursor) -> ddl.Clauses:
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
     name = cursor.name("an index")
     cursor.expect("ON")
     table = cursor.table_name()
@@ -383,29 +366,26 @@ def _drop_index(cursor: Cursor) -> ddl.Clauses:
 
 
 def _create_database(cursor: Cursor) -> ddl.Clauses:
-    cursor.if_not_exists()
+    cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a database")
     cursor.skip_until(())
     return (ddl.OfDatabase("create_database", name),)
 
 
 def _drop_database(cursor: Cursor) -> ddl.Clauses:
-    cursor.if_exists()
+    cursor.accept("IF", "EXISTS")
     return (ddl.OfDatabase("drop_database", cursor.name("a database")),)
 
 
 def _create_view(cursor: Cursor) -> ddl.Clauses:
     """Read CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
-    cursor.if_not_exists()
+    cursor.accept("IF", "NOT", "EXISTS")
     cursor.table_name()
     if cursor.at("("):
         cursor.parenthesized()
     cursor.expect("AS")
     cursor.skip_rest()
     return (ddl.OtherClause(None, "create_view"),)
-
-
-# --- CREATE and ALTER, where a definer may follow ---
 
 
 def _create(cursor: Cursor) -> ddl.Clauses:
@@ -438,9 +418,6 @@ def _skip_definer(cursor: Cursor) -> None:
             cursor.word_or_string("a host")
     if cursor.accept("SQL", "SECURITY"):
         cursor.expect_any(("DEFINER", "INVOKER"), "DEFINER or INVOKER")
-
-
-# --- Statements that affect no table's rows: recognised by their first words ---
 
 
 def _no_effect(kind: str, *, alone: bool = False) -> Statement:
