@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (935, 5),
     "cdc_lakehouse/assets": (2_144, 11),
-    "cdc_lakehouse/changelog": (5_143, 16),
+    "cdc_lakehouse/changelog": (4_959, 16),
     "cdc_lakehouse/commands": (3_382, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_624, 20),
