@@ -41,41 +41,6 @@ from cdc_lakehouse.pipeline.run import FeedRun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Call Iceberg's own maintenance procedures through Spark. Nothing here decides what a table needs.
-
-
-class Procedures:
-    """Iceberg's maintenance procedures. Each raises `TransientError` when Spark, the storage or another writer's commit
-    prevents it: the table is then unchanged."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def rewrite_data_files(self, table: Identifier, options: Mapping[str, int | float]) -> int:
-        """Merge small files, and rewrite files with many deleted rows without these; return the number of rewritten
-        files. `options` are those of the procedure."""
-        listed = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
-        (row,) = self._call("rewrite_data_files", table, f"options => map({listed})")
-        return int(row["rewritten_data_files_count"])
-
-    def rewrite_manifests(self, table: Identifier) -> int:
-        """Rewrite the table's manifests; return how many were rewritten."""
-        (row,) = self._call("rewrite_manifests", table)
-        return int(row["rewritten_manifests_count"])
-
-    def remove_orphan_files(self, table: Identifier, older_than: datetime.datetime, *, dry_run: bool) -> int:
-        """Remove files below the table's location that no snapshot references and that are older than `older_than`;
-        return their number. `dry_run` only counts them."""
-        arguments = f"older_than => :older_than, dry_run => {str(dry_run).lower()}, prefix_listing => true"
-        return len(self._call("remove_orphan_files", table, arguments, older_than=older_than))
-
-    def _call(self, procedure: str, table: Identifier, arguments: str = "", **values: Any) -> list[Any]:
-        more = f", {arguments}" if arguments else ""
-        statement = f"CALL {CATALOG}.system.{procedure}(table => :table{more})"
-        with engine_errors():
-            return self._spark.sql(statement, args={"table": table.sql, **values}).collect()
-
-
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")
@@ -90,9 +55,9 @@ _MB: Final = 1 << 20
 
 @dataclass(slots=True)
 class MaintainedTable:
-    """A table and its maintenance. `identifier` is of the lake, `source` the name in the source, None for `events` and
-    `records`. `after` is None in a dry run, and when something could not be done, which `deferred` tells. `counts` say
-    what was done, or would be in a dry run, by the names of `RULES`."""
+    """A table and its maintenance. `source` is the name in the source, None for `events` and `records`. `after` is None
+    in a dry run, and when something could not be done, which `deferred` tells. `counts` say what was done, or would be
+    in a dry run, by the names of `RULES`."""
 
     identifier: Identifier
     source: TableName | None = None
@@ -136,13 +101,10 @@ class Maintenance:
         log: logging.Logger = _LOG,
         clock: Callable[[], datetime.datetime] = utc_now,
     ) -> None:
-        self._feed = feed
-        self._settings = feed.maintenance
-        self._lake = lake
-        self._spark_session = spark_session
-        self._log = log
-        self._clock = clock
+        self._feed, self._settings, self._lake = feed, feed.maintenance, lake
+        self._spark_session, self._log, self._clock = spark_session, log, clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
+        self._cutoff = Retention(self._context()).cuts_before
         self._targets: Sequence[MaintainedTable] = ()
         self._forgotten_before: datetime.datetime | None = None
         """In a dry run: cuts from before this moment would be forgotten."""
@@ -172,22 +134,11 @@ class Maintenance:
         return Maintained(self._each(chosen, [rule for rule in RULES if rule.compacts], dry_run=dry_run))
 
     def _chosen(self, wanted: str | None) -> list[MaintainedTable]:
-        self._targets = self._find_targets()
-        chosen = [each for each in self._targets if wanted in (None, each.name)]
-        if wanted is not None and not chosen:
-            raise ConfigurationError(
-                f"the feed {self._feed.name} has no table {wanted}",
-                advice="give database.table of the source, or events, or records",
-            )
-        return chosen
-
-    def _find_targets(self) -> list[MaintainedTable]:
-        """Return the current-state tables, including dropped ones, and the feed's own tables that do not keep
-        themselves small."""
+        """Find the current-state tables, including dropped ones, and the feed's own tables that do not keep themselves
+        small; return the wanted ones."""
         tables = CurrentTables(self._lake, self._feed)
-        lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
         found: dict[Identifier, MaintainedTable] = {}
-        for life in lives:
+        for life in SchemaHistory(self._lake, self._feed.name).history.incarnations().values():
             try:
                 state = tables.find(life)
             except UnreadableTableError as error:
@@ -196,11 +147,18 @@ class Maintenance:
                 continue
             if state is not None:
                 found[state.identifier] = MaintainedTable(state.identifier, state.name, state)
-        machinery = [system_table(self._feed.name, name) for name in _GROWING]
-        return [
+        own = [system_table(self._feed.name, name) for name in _GROWING]
+        self._targets = [
             *(target for _, target in sorted(found.items())),
-            *(MaintainedTable(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
+            *(MaintainedTable(identifier) for identifier in own if self._lake.load(identifier) is not None),
         ]
+        chosen = [each for each in self._targets if wanted in (None, each.name)]
+        if wanted is not None and not chosen:
+            raise ConfigurationError(
+                f"the feed {self._feed.name} has no table {wanted}",
+                advice="give database.table of the source, or events, or records",
+            )
+        return chosen
 
     def _each(
         self, targets: Sequence[MaintainedTable], rules: Sequence[Rule], *, dry_run: bool
@@ -265,8 +223,9 @@ class Maintenance:
         unit, size = settings.unit_mb * _MB, sum(file.size for file in files)
         if size > unit:
             options["max-files-to-rewrite"] = max(settings.min_small_files, len(files) * unit // size)
-        done = self._procedures.rewrite_data_files(target.identifier, options)
-        if done:
+        listed = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+        (row,) = self._call("rewrite_data_files", target, f", options => map({listed})")
+        if done := int(row["rewritten_data_files_count"]):
             self._log.info("rewrote %d data files of %s", done, target.identifier)
             now = self._clock().isoformat(timespec="seconds")
             snapshot = self._load(target).metadata.current_snapshot_id
@@ -322,7 +281,8 @@ class Maintenance:
         return count if count > _MANY_MANIFESTS else 0
 
     def rewrite_manifests(self, target: MaintainedTable) -> int:
-        return self._procedures.rewrite_manifests(target.identifier)
+        (row,) = self._call("rewrite_manifests", target)
+        return int(row["rewritten_manifests_count"])
 
     def expired_tags(self, target: MaintainedTable) -> tuple[str, ...]:
         """Return the expired tags of cuts, by the newest cut's time as in runs. A run's commit removes them too, but
@@ -361,23 +321,27 @@ class Maintenance:
         ]
 
     def expire(self, target: MaintainedTable) -> int:
-        outdated = self.outdated_snapshots(target)
-        if outdated:
+        if outdated := self.outdated_snapshots(target):
             self._iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
     def orphans(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Remove old files below the table's location that no snapshot references, or only count them."""
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
-        return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
+        arguments = f", older_than => :older_than, dry_run => {str(dry_run).lower()}, prefix_listing => true"
+        return len(self._call("remove_orphan_files", target, arguments, older_than=older_than))
+
+    def _call(self, procedure: str, target: MaintainedTable, arguments: str = "", **values: Any) -> list[Any]:
+        """Call one of Iceberg's maintenance procedures. Raises `TransientError` when Spark, the storage or another
+        writer's commit prevents it: the table is then unchanged."""
+        statement = f"CALL {CATALOG}.system.{procedure}(table => :table{arguments})"
+        with engine_errors():
+            return self._spark.sql(statement, args={"table": target.identifier.sql, **values}).collect()
 
     # --- The feed ---
 
     def _context(self) -> FeedRun:
         return FeedRun(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
-
-    @property
-    def _cutoff(self) -> datetime.datetime:
-        return Retention(self._context()).cuts_before
 
     @contextmanager
     def _lease(self) -> Iterator[None]:
@@ -390,10 +354,6 @@ class Maintenance:
     @functools.cached_property
     def _spark(self) -> SparkSession:
         return self._spark_session()
-
-    @functools.cached_property
-    def _procedures(self) -> Procedures:
-        return Procedures(self._spark)
 
     @functools.cached_property
     def _iceberg(self) -> IcebergJavaApi:
@@ -430,7 +390,7 @@ RULES: Final = (
     Rule("rewritten_manifests", "manifests", Maintenance.many_manifests, Maintenance.rewrite_manifests),
     Rule("", None, lambda own, table: len(own.expired_tags(table)), Maintenance.remove_tags),
     Rule("expired_snapshots", "expired", lambda own, table: len(own.outdated_snapshots(table)), Maintenance.expire),
-    Rule("orphan_files", "orphans", functools.partial(Maintenance.orphans, dry_run=True),
-         functools.partial(Maintenance.orphans, dry_run=False), is_leased=False),
+    Rule("orphan_files", "orphans", lambda own, table: own.orphans(table, dry_run=True),
+         lambda own, table: own.orphans(table, dry_run=False), is_leased=False),
 )  # fmt: skip
 """In the order in which they are carried out."""

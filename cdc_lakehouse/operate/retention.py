@@ -2,24 +2,17 @@
 
 Nothing that a table depends on is removed. What is lost is the ability to decode again: a date or a line whose raw
 content or segments are gone is then refused. Rows of cuts that are not kept, and of the quarantine that could be used
-after all, go too.
+after all, are removed too.
 
 - Messages are removed from `records`, batch by batch from the first, once a batch is completely decoded. Messages with
   which a message of the next batch is compared stay, and those of quarantined rows.
 - Copies are removed from the archive once their segments are decoded, except for quarantined rows.
 - Segments of whole dates become one row for each table, once every table that can have rows of them has applied them.
   The newest date of a table stays, so that nothing is wrongly taken as known of a table that is left out for a while.
-
-Find events that a later event of the same row supersedes, which the `events` table no longer needs.
-
-An event is superseded when a later one of the same table version and key holds the complete row, or deletes it. The
-tables are the same without it, whatever arrives late, because the later event hides it. States of a row at moments
-between the two are lost.
-
-Determine which events are no longer kept because later events of their rows supersede them.
-
-Only events that cannot be decoded again are considered, because different content of a later one would make the earlier
-one necessary again. So they are those whose segments no longer have rows in `segments` (above).
+- Events are removed that a later event of the same table version and key supersedes: one that holds the complete row,
+  or deletes it. The tables are the same without it, whatever arrives late, because the later event hides it. States of
+  a row at moments between the two are lost. Only events that cannot be decoded again are considered, because different
+  content of a later one would make the earlier one necessary again: those whose segments no longer have rows.
 """
 
 from __future__ import annotations
@@ -27,14 +20,16 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
@@ -48,8 +43,9 @@ from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, TableKey, commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
-from cdc_lakehouse.lake.files import StoredFile
-from cdc_lakehouse.lake.tables.checkpoints import delete_superseded, removal_of
+from cdc_lakehouse.lake.files import StoredFile, delete_rows, live_files
+from cdc_lakehouse.lake.names import SUPERSEDED
+from cdc_lakehouse.lake.tables.checkpoints import Removal, removal_of
 from cdc_lakehouse.lake.tables.records import files_before, landed_state, remove_before, state_of
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
@@ -141,13 +137,9 @@ class Retention:
         return landed_state(self._run.lake, self._run.feed.name).first_batch
 
     @functools.cached_property
-    def _open(self) -> frozenset[str]:
-        """Segments with unresolved quarantine rows, which a person may still replay."""
-        return frozenset(row.segment for row in self._run.quarantine.unresolved())
-
-    @property
-    def _open_names(self) -> pa.Array:
-        return pa.array(sorted(self._open), pa.string())
+    def _open(self) -> pa.Array:
+        """The names of segments with unresolved quarantine rows, which a person may still replay."""
+        return pa.array({row.segment for row in self._run.quarantine.unresolved()}, pa.string())
 
     # --- Messages ---
 
@@ -166,9 +158,8 @@ class Retention:
         ranges = self._run.segments.rows.filter(pc.field("kind") == OFFSETS)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
         done = (pc.field("state") == DECODED) & (pc.field("decoded_at") < before)
-        kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open_names)))
-        least = pc.min(kept["record_batch"]).as_py()
-        state = state_of(table)
+        kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open)))
+        least, state = pc.min(kept["record_batch"]).as_py(), state_of(table)
         return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self._run, state)])
 
     @functools.cached_property
@@ -186,10 +177,10 @@ class Retention:
         days = self._settings.keep_archive_days
         if days is None or not self._run.feed.source.archive or not self._run.segments.rows.num_rows:
             return []
-        files = self._run.segments.select(pc.field("kind") == FILE)
-        needed = {self._archive.place(each) for each in files if each.state == LANDED or each.segment in self._open}
+        needed = (pc.field("state") == LANDED) | pc.field("segment").isin(self._open)
+        places = set(map(self._archive.place, self._run.segments.select((pc.field("kind") == FILE) & needed)))
         before = self._before(days)
-        return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in needed]
+        return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in places]
 
     # --- Segments ---
 
@@ -205,17 +196,14 @@ class Retention:
             & (pc.field("batch") < self._run.segments.batch)
             & (pc.field("landed_at") < before)
             & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self._run.last_cut.checkpoint_ts))
-            & ~pc.field("segment").isin(self._open_names)
+            & ~pc.field("segment").isin(self._open)
         )
         least = min((batch for _, batch in self._batches), default=_NEVER)
         ranges = over & (pc.field("record_batch") < self._first_batch)
         ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= least)
-        return pa.concat_tables([rows.filter(ranges), self._passed_files(rows, over)])
-
-    def _passed_files(self, rows: pa.Table, over: Any) -> pa.Table:
-        gaps = sorted({gap.directory for gap in index_gaps(rows)})
+        gaps = pa.array({gap.directory for gap in index_gaps(rows)}, pa.string())
         files = directories(rows.filter(pc.field("feed_date").is_valid()))
-        kept = files.filter(~over | pc.field("directory").isin(pa.array(gaps, pa.string())))
+        kept = files.filter(~over | pc.field("directory").isin(gaps))
         names = ["database", "table"]
         groups = files.group_by([*names, "feed_date"]).aggregate([("batch", "max")])
         waiting = {tuple(each.values()) for each in kept.select([*names, "feed_date"]).to_pylist()}
@@ -233,7 +221,8 @@ class Retention:
                 limits.append({"database": name.database, "table": name.table, "upto": passed[-1]})
         form = pa.schema([(name, pa.string()) for name in (*names, "upto")])
         limited = files.join(pa.Table.from_pylist(limits, form), names, join_type="inner")
-        return limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
+        passed_files = limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
+        return pa.concat_tables([rows.filter(ranges), passed_files])
 
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
@@ -242,17 +231,15 @@ class Retention:
         run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
         found: list[tuple[frozenset[TableName], int]] = []
         for life in run.history.history.incarnations().values():
-            if life.dropped_ts is not None and life.dropped_ts <= run.last_cut.checkpoint_ts:
-                found.append((frozenset(life.names), _ALWAYS))
-                continue
-            try:
-                state = tables.find(life)
-            except UnreadableTableError:
-                # Everything needed to recreate it stays.
-                found.append((frozenset(life.names), _NEVER))
-                continue
-            applied = _NEVER if state is None else state.applied_batch
-            found.append((frozenset(life.names), max(applied, run.last_cut.batch if run.shows(life) else _NEVER)))
+            batch = _ALWAYS
+            if life.dropped_ts is None or life.dropped_ts > run.last_cut.checkpoint_ts:
+                try:
+                    state = tables.find(life)
+                    applied = _NEVER if state is None else state.applied_batch
+                    batch = max(applied, run.last_cut.batch if run.shows(life) else _NEVER)
+                except UnreadableTableError:
+                    batch = _NEVER  # Everything needed to recreate it stays.
+            found.append((frozenset(life.names), batch))
         return found
 
 
@@ -279,53 +266,19 @@ VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
 """The events of one version of a table, and the columns of a complete row of it."""
 
 
-def find_superseded(
-    spark: SparkSession, feed: str, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]
-) -> dict[str, BitMap64]:
-    """Find the events of some versions that others of these supersede; return their positions by data file. Synthetic
-    events and events of the excluded segments are never superseded, and supersede none."""
-    lowest, highest = commit_ts_range([span for span, _ in versions])
-    events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
-    within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-    keyed = _Changes(versions, excluded_segments)
-    changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
-    of_key = Window.partitionBy(*_IN_KEY)
-    latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
-    numbered = changes.withColumn("number", F.row_number().over(latest_first))
-    hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
-    hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
-    # The events whose keys all have a later change that is whole.
-    superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
-
-    # All positions of a file are in one task.
-    def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: dict[str, BitMap64] = {}
-        for batch in batches:
-            for file in pc.unique(batch.column("file")).to_pylist():
-                positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
-                found.setdefault(file, BitMap64()).update(positions.to_pylist())
-        for file, positions in found.items():
-            yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
-
-    files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
-    return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
-
-
+@dataclass(frozen=True)
 class _Changes:
     """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
 
-    def __init__(self, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]) -> None:
-        self._spans = [span for span, _ in versions]
-        self._columns = {(span.table_no, span.version_no): columns for span, columns in versions}
-        self._excluded = excluded_segments
+    versions: Sequence[VersionSpan]
+    excluded: pa.Array
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
-        rest = iter(batches)
+        keyed, rest = KeyedSpans([span for span, _ in self.versions]), iter(batches)
         with sql.database() as connection:
             while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
                 events = pa.Table.from_batches(some)
-                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), self.excluded))
                 yield from self._changes(connection, keyed, events.filter(pc.invert(out))).to_batches()
 
     def _changes(self, connection: Any, keyed: KeyedSpans, events: pa.Table) -> pa.Table:
@@ -348,20 +301,16 @@ class _Changes:
         """Return whether each change holds the complete row, or deletes it. False for one that lacks its key."""
         tables, versions = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
         found, place = np.unique((tables << _VERSION_BITS) + versions, return_inverse=True)
-        numbers = (divmod(each, 1 << _VERSION_BITS) for each in found.tolist())
-        names = pa.array([self._columns[number] for number in numbers], pa.list_(pa.string()))
-        rows = {
-            "upsert": changes.column("upsert"),
-            "is_insert": changes.column("is_insert"),
-            "image": changes.column("image"),
-            "key": changes.column("key"),
-            "names": names.take(pa.array(place)),
-        }
+        columns = {(span.table_no << _VERSION_BITS) + span.version_no: names for span, names in self.versions}
+        names = pa.array([columns[number] for number in found.tolist()], pa.list_(pa.string()))
+        rows = changes.select(["upsert", "is_insert", "image", "key"]).append_column(
+            "names", names.take(pa.array(place))
+        )
         query = (
             "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
             "AND list_count(key) = len(key) AS whole FROM changes"
         )
-        found = [sql.query(connection, query, changes=part) for part in sql.slices(pa.table(rows))]
+        found = [sql.query(connection, query, changes=part) for part in sql.slices(rows)]
         return pa.concat_tables(found).column("whole")
 
 
@@ -376,48 +325,73 @@ class SupersededEvents:
     def __init__(self, run: FeedRun) -> None:
         self._run = run
         self._looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
+        days, cut = run.feed.maintenance.keep_superseded_days, run.last_cut.checkpoint_ts
+        # Superseded events can be removed up to this commit-ts.
+        self._upto_ts = BEGINNING if days is None else min(tso(run.clock() - datetime.timedelta(days=days)), cut)
 
     def find(self) -> dict[str, BitMap64] | None:
-        """Find the events that can be removed: positions by data file. None, without running a job, when little can be
-        found."""
-        before = removal_of(self._run.lake, self._run.feed.name)
+        """Find the events that can be removed, which others of the same version supersede: positions by data file.
+        None, without running a job, when little can be found. Synthetic events and events of segments that still have
+        rows are never superseded, and supersede none."""
+        run, before = self._run, removal_of(self._run.lake, self._run.feed.name)
         new = self._looked_at - before.looked_at
         if self._upto_ts == BEGINNING or new <= _WORTH * (self._looked_at - before.removed):
             return None
-        versions = list(self._versions())
+        versions: list[VersionSpan] = []
+        for number, life in enumerate(run.history.history.incarnations().values()):
+            # Tables that the last cut does not show may still have to apply these events.
+            is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
+            for span in life.spans() if is_shown else ():
+                # Each version has its own key. Each text is treated as one: a key with several texts only leaves more
+                # events than necessary.
+                key = TableKey(key_columns(run.feed, span.version))
+                keyed = (
+                    keyed_span(life, span, key, number, BEGINNING, row_stage(self._upto_ts)) if key.columns else None
+                )
+                if keyed is not None:
+                    versions.append((keyed, tuple(column.name for column in span.version.carried)))
         if not versions:
             return None
-        rows = self._run.segments.rows
-        still_there = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= self._upto_ts))
-        segments = frozenset(still_there["segment"].to_pylist())
+        rows = run.segments.rows
+        excluded = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= self._upto_ts))["segment"]
+        lowest, highest = commit_ts_range([span for span, _ in versions])
+
+        def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            """Collect the positions of files, all of each of which are in one task."""
+            found: dict[str, BitMap64] = {}
+            for batch in batches:
+                for file in pc.unique(batch.column("file")).to_pylist():
+                    positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
+                    found.setdefault(file, BitMap64()).update(positions.to_pylist())
+            for file, positions in found.items():
+                yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, _DELETED)
+
         with engine_errors(), errors_of_tasks():
-            return find_superseded(self._run.spark, self._run.feed.name, versions, segments)
+            events = run.spark.read.format("iceberg").load(system_table(run.feed.name, "events").sql)
+            within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
+            keyed_events = _Changes(versions, excluded.combine_chunks())
+            changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed_events, spark_columns(_CHANGES))
+            of_key = Window.partitionBy(*_IN_KEY)
+            latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
+            numbered = changes.withColumn("number", F.row_number().over(latest_first))
+            hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
+            hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
+            # The events whose keys all have a later change that is whole.
+            superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
+            files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
+            return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
 
-    def remove(self, found: dict[str, BitMap64]) -> int:
-        """Remove what was found; return the number of events."""
-        run = self._run
-        return delete_superseded(run.lake, run.feed.name, run.iceberg, found, self._looked_at, self._upto_ts)
-
-    @functools.cached_property
-    def _upto_ts(self) -> int:
-        """The commit-ts up to which superseded events can be removed."""
-        days = self._run.feed.maintenance.keep_superseded_days
-        if days is None:
-            return BEGINNING
-        return min(tso(self._run.clock() - datetime.timedelta(days=days)), self._run.last_cut.checkpoint_ts)
-
-    def _versions(self) -> Iterator[VersionSpan]:
-        """Yield the versions of the tables that the last cut shows: others may still have to apply these events."""
-        run = self._run
-        for number, life in enumerate(run.history.history.incarnations().values()):
-            if not run.shows(life) or any(version.hold is not None for version in life.versions):
-                continue
-            for span in life.spans():
-                # Each version has its own key.
-                key = key_columns(run.feed, span.version)
-                if not key:
-                    continue
-                # Each text is treated as one key. A key with several texts only leaves more events than necessary.
-                keyed = keyed_span(life, span, TableKey(key), number, BEGINNING, row_stage(self._upto_ts))
-                if keyed is not None:
-                    yield keyed, tuple(column.name for column in span.version.carried)
+    def remove(self, found: Mapping[str, BitMap64]) -> int:
+        """Remove what was found, in one commit; files that no longer exist are skipped. Return the number of events.
+        Raises `TransientError` when another run has changed the table meanwhile."""
+        identifier, lake = system_table(self._run.feed.name, "events"), self._run.lake
+        table, before = lake.existing(identifier), removal_of(lake, self._run.feed.name)
+        files = [file for file in live_files(table, ()) if file.path in found]
+        where = table.io, table.location(), table.properties, table.format_version
+        deletes, replaced = delete_rows(*where, files, found)
+        count = sum(len(found[file.path]) for file in files)
+        after = Removal(before.removed + count, self._looked_at, self._upto_ts if count else before.known_from_ts)
+        self._run.iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
+            delete_files=deletes, replaced_deletes=replaced, properties={SUPERSEDED: json.dumps(asdict(after))}
+        )
+        return count

@@ -7,8 +7,7 @@ import datetime
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.operate.maintenance import Procedures
+from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 
 def rewrite(table: Table) -> None:
@@ -27,10 +26,9 @@ def expire_all(table: Table) -> None:
 
 def optimize(session: SparkSession, identifier: Identifier, *, expires: bool = True) -> None:
     """Compact a table's files and manifests by Iceberg's procedures, and expire all but the newest snapshot."""
-    procedures = Procedures(session)
-    procedures.rewrite_data_files(identifier, {"rewrite-all": "true"})  # type: ignore[dict-item]
-    procedures.rewrite_manifests(identifier)
-    if not expires:
-        return
-    now = datetime.datetime.now(datetime.UTC)
-    procedures._call("expire_snapshots", identifier, "older_than => :now, retain_last => 1", now=now)
+    values = {"table": identifier.sql, "now": datetime.datetime.now(datetime.UTC)}
+    calls = ["rewrite_data_files(table => :table, options => map('rewrite-all', 'true'))",
+             "rewrite_manifests(table => :table)"]  # fmt: skip
+    calls += ["expire_snapshots(table => :table, older_than => :now, retain_last => 1)"] if expires else []
+    for call in calls:
+        session.sql(f"CALL {CATALOG}.system.{call}", args=values)

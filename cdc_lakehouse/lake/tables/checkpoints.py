@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import delete_rows, live_files
 from cdc_lakehouse.lake.names import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS, SUPERSEDED
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
-
-if TYPE_CHECKING:
-    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks use the rest without Spark.
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +147,6 @@ class Checkpoints:
         return rows.filter(kept).select(SCHEMA.names)
 
 
-# Remove events that a later event of the same row supersedes from the `events` table, and keep count of them.
-
-
 @dataclass(frozen=True, slots=True)
 class Removal:
     """The removal of a feed's events so far: how many were removed, how many events were there to examine the last
@@ -173,23 +165,3 @@ def removal_of(lake: Lake, feed: str) -> Removal:
         return Removal() if text is None else Removal(**json.loads(text))
     except (TypeError, ValueError) as error:
         raise StoredFormError(f"the property {SUPERSEDED} of the events of feed {feed} cannot be read") from error
-
-
-def delete_superseded(
-    lake: Lake, feed: str, iceberg: IcebergJavaApi, found: Mapping[str, BitMap64], looked_at: int, known_from_ts: int
-) -> int:
-    """Delete events by their positions in data files, in one commit; files that no longer exist are skipped. Returns
-    the number of deleted events. Raises `TransientError` when another run has changed the table meanwhile."""
-    identifier = system_table(feed, "events")
-    table = lake.existing(identifier)
-    files = [file for file in live_files(table, ()) if file.path in found]
-    before = removal_of(lake, feed)
-    deletes, replaced = delete_rows(table.io, table.location(), table.properties, table.format_version, files, found)
-    count = sum(len(found[file.path]) for file in files)
-    after = Removal(before.removed + count, looked_at, known_from_ts if count else before.known_from_ts)
-    iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
-        delete_files=deletes,
-        replaced_deletes=replaced,
-        properties={SUPERSEDED: json.dumps(asdict(after))},
-    )
-    return count
