@@ -207,7 +207,6 @@ class Segments:
         return pc.max(self.rows["batch"]).as_py() or 0
 
     def kinds(self) -> set[str]:
-        """Return the kinds of the segments."""
         return set(self.rows["kind"].unique().to_pylist())
 
     @property
@@ -241,17 +240,15 @@ class Segments:
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
         """Return the segments of a kind that landed and are not decoded (by a run that ended early, or not yet), by
         batch in order."""
-        batches: dict[int, list[Segment]] = {}
-        for row in self.select((pc.field("state") == LANDED) & (pc.field("kind") == kind)):
-            batches.setdefault(row.batch, []).append(row)
-        return dict(sorted(batches.items()))
+        rows = self.select((pc.field("state") == LANDED) & (pc.field("kind") == kind))
+        by_batch = itertools.groupby(sorted(rows, key=lambda row: row.batch), key=lambda row: row.batch)
+        return {batch: list(segments) for batch, segments in by_batch}
 
     def decoded_beside(self, kind: Kind) -> set[TableName] | None:
         """Return the tables with decoded segments of other kinds; None for any: some segments have no table."""
         rows = self.rows.filter((pc.field("state") == DECODED) & (pc.field("kind") != kind))
         names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
-        is_of_any = any(row["table"] is None for row in names)
-        return None if is_of_any else {TableName(row["database"], row["table"]) for row in names}
+        return None if any(row["table"] is None for row in names) else {TableName(*row.values()) for row in names}
 
     def find(self, segments: Iterable[str]) -> dict[str, Segment]:
         """Return the known ones of the segments, by name."""
@@ -267,13 +264,12 @@ class Segments:
         return self.rows["etag"].take(positions).to_pylist()
 
     def land(self, new: Sequence[Segment]) -> None:
-        """Add batches in one commit; rows of the same segments that were there before go."""
+        """Add batches in one commit, in place of earlier rows of the same segments."""
         replaced = self.known(row.segment for row in new)
         self._write(new, {"segment": replaced} if replaced else None)
 
     def mark_decoded(self, decoded: Sequence[Segment]) -> None:
-        """Replace the rows of a batch by their decoded form, in one commit (no other batch shares a batch's data
-        files)."""
+        """Replace the rows of a batch by their decoded form, in one commit. No other batch shares its data files."""
         self._write(decoded, {"batch": [decoded[0].batch]})
 
     def summarize(self, segments: pa.Table) -> None:
@@ -288,10 +284,8 @@ class Segments:
             # Without commit-ts: segments that are selected by commit-ts keep rows of their own.
             counts: dict[str, Any] = {each: group[f"{each}_sum"] or 0 for each in _SUMS}
             counts |= {each: group[f"{each}_max"] for each in _GREATEST}
-            name = f"{_SUMMARY_PREFIX}{name}"
-            summaries.append(
-                Segment(segment=name, kind=SUMMARY, database=database, table=table, state=DECODED, **counts)
-            )
+            counts |= {"segment": f"{_SUMMARY_PREFIX}{name}", "kind": SUMMARY, "state": DECODED}
+            summaries.append(Segment(database=database, table=table, **counts))
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
         self._rows = pa.concat_tables([others, as_rows(summaries)])
         self._table.write(self._rows, replacing=ALL)
@@ -367,32 +361,24 @@ def index_gaps(rows: pa.Table) -> list[IndexGap]:
 
     Each directory (and each dispatcher in it) numbers its files from 1 without gaps.
     """
-    files = directories(rows)
-    counts = [("file_index", "max"), ("file_index", "count_distinct")]
-    groups = files.group_by(["directory", "dispatcher"]).aggregate(counts)
-    incomplete = groups.filter(pc.field("file_index_max") != pc.field("file_index_count_distinct"))
-    concerned = files.filter(pc.is_in(files["directory"], value_set=incomplete["directory"].combine_chunks()))
-    names = ("directory", "dispatcher", "database", "table", "table_version", "file_index")
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in concerned.select(names).to_pylist():
-        found.setdefault((row["directory"], row["dispatcher"] or ""), []).append(row)
+    of_table = [(name, "min") for name in ("database", "table", "table_version")]
+    numbers = [("file_index", "max"), ("file_index", "distinct")]
+    groups = directories(rows).group_by(["directory", "dispatcher"]).aggregate([*of_table, *numbers])
+    counts = pc.list_value_length(groups["file_index_distinct"])
     gaps: list[IndexGap] = []
-    for _, group in sorted(found.items(), key=lambda item: item[0]):
-        numbers = [0, *sorted({row["file_index"] for row in group})]
-        gone = (number for lower, upper in itertools.pairwise(numbers) for number in range(lower + 1, upper))
-        if missing := tuple(itertools.islice(gone, _GAPS_LISTED)):
-            first = group[0]
-            table = (first["database"], first["table"], first["table_version"])
-            gaps.append(IndexGap(first["directory"], first["dispatcher"], *table, missing))
-    return gaps
+    for row in groups.filter(pc.less(counts, groups["file_index_max"])).to_pylist():
+        pairs = itertools.pairwise([0, *sorted(row["file_index_distinct"])])
+        gone = (number for lower, upper in pairs for number in range(lower + 1, upper))
+        table = row["database_min"], row["table_min"], row["table_version_min"]
+        gaps.append(IndexGap(row["directory"], row["dispatcher"], *table, tuple(itertools.islice(gone, _GAPS_LISTED))))
+    return sorted(gaps, key=lambda gap: (gap.directory, gap.dispatcher or ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over segments: bytes, events by operation, quarantined lines, tombstones, lines read one by one; and the
-    range of commit-ts (None without events). Counts that are not known yet are 0."""
+    """Sums over segments, by the columns of `Segment`; counts that are not known yet are 0. And the range of
+    commit-ts, None without events."""
 
-    segments: int
     size: int
     events: int
     inserts: int
@@ -401,6 +387,7 @@ class Totals:
     quarantined: int
     tombstones: int
     strict: int
+    segments: int
     min_commit_ts: int | None
     max_commit_ts: int | None
 
@@ -408,7 +395,7 @@ class Totals:
 def totals(rows: pa.Table) -> Totals:
     sums = {name: pc.sum(rows[name]).as_py() or 0 for name in _TOTALS}
     lowest, highest = pc.min(rows["min_commit_ts"]).as_py(), pc.max(rows["max_commit_ts"]).as_py()
-    return Totals(rows.num_rows, **sums, min_commit_ts=lowest, max_commit_ts=highest)
+    return Totals(**sums, segments=len(rows), min_commit_ts=lowest, max_commit_ts=highest)
 
 
 # Read the content of segments, from the source or from an archive that keeps copies in the warehouse.
@@ -466,7 +453,7 @@ class Archive(SourceFiles):
     def has(self, segment: Segment) -> bool:
         """Whether the archive has a complete copy of the segment."""
         try:
-            return len(self.store.head(self.place(segment), segment.size + 1)) == segment.size
+            return len(self.head(segment, segment.size + 1)) == segment.size
         except (ObjectMissingError, SourceError):
             return False
 
