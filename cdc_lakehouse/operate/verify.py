@@ -51,7 +51,7 @@ from cdc_lakehouse.lake.names import FEED, INCARNATION
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.run import FeedRun, Image, RowRepair, TableRepair
+from cdc_lakehouse.pipeline.run import FeedRun, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.synthetic import NotRepairableError, version_at
 from cdc_lakehouse.sources.database import client as database_sql
 from cdc_lakehouse.sources.database.client import SourceDatabase
@@ -104,8 +104,8 @@ def _query_lake(
 ) -> Generator[tuple[Any, ...]]:
     """Yield the rows of a statement over those of a snapshot, by the name `_ROWS`. `schema` is the schema to read the
     snapshot with, `fields` are the ids of the compared columns' fields; without a snapshot there are no rows."""
-    types = {field.field_id: schema_to_pyarrow(field.field_type, include_field_ids=False) for field in schema.fields}
-    columns = pa.schema([(column_of_field(id), types[id]) for id in fields])
+    types = [schema_to_pyarrow(schema.find_field(id).field_type, include_field_ids=False) for id in fields]
+    columns = pa.schema(zip(map(column_of_field, fields), types, strict=True))
     batches = (
         batch
         for file in (live_files(table, (), snapshot=snapshot) if snapshot is not None else ())
@@ -174,7 +174,7 @@ class Differences:
 
     def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
         # There is one row on each side, unless something is wrong.
-        correct = source[0] if source else None
+        correct = source[:1]
         for theirs in list(source):
             same = next((ours for ours in lake if not self._differing(theirs, ours)), None)
             if same is not None:
@@ -188,11 +188,10 @@ class Differences:
             self.keys[key] = hashlib.md5(repr((source, lake)).encode(), usedforsecurity=False).digest()
         if len(self.shown) < self.limit:
             names = [name for name, _ in self.columns]
-            found = (source[0] if source else None, lake[0] if lake else None, correct)
-            rows = [None if row is None else dict(zip(names, row[1:], strict=True)) for row in found]
-            known = rows[0] or rows[1] or {}
+            first = [dict(zip(names, side[0][1:], strict=True)) if side else None for side in (source, lake, correct)]
+            own = first[0] or first[1] or {}
             columns = self._differing(source[0], lake[0]) if kind == "different" else ()
-            self.shown.append(Difference(kind, {name: known[name] for name in names[: self.key_count]}, columns, *rows))
+            self.shown.append(Difference(kind, {name: own[name] for name in names[: self.key_count]}, columns, *first))
 
     def _differing(self, source: Row, lake: Row) -> tuple[str, ...]:
         """Return the columns whose values differ."""
@@ -211,15 +210,11 @@ def _is_same(type: ColumnType, source: Any, lake: Any) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _comparable(member) for name, member in value.items()}
-        case list():
-            return [_comparable(member) for member in value]
-        case bool():
-            return ("boolean", value)  # Python treats it as a number.
-        case _:
-            return value
+    if isinstance(value, dict):
+        return {name: _comparable(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [*map(_comparable, value)]
+    return ("boolean", value) if isinstance(value, bool) else value  # Python treats it as a number.
 
 
 # How a table is read in the source and in the lake, to compare both as of a cut.
@@ -284,32 +279,23 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
     key = [by_id[column.id] for column in columns]
     ordered = [*key, *(each for each in compared if each not in key)]
-    texts_of = value_format(run.feed, life.last.name)
-    zero_dates = texts_of.zero_dates
-    fields = {field.name: field for field in schema.fields}
-    missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
-    if missing:
+    texts_of, fields = value_format(run.feed, life.last.name), {field.name: field for field in schema.fields}
+    if missing := [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
     texts: list[tuple[str, Form]] = []
     values: list[tuple[str, Form]] = []
-    ids: list[int] = []
     for each in ordered:
-        texts.append((database_sql.value_text(quoted(each.declared), each.type, zero_dates=zero_dates), each.form))
+        text = database_sql.value_text(quoted(each.declared), each.type, zero_dates=texts_of.zero_dates)
+        texts.append((text, each.form))
         field = fields[lake_name(each.own)]
         value, kind = column_of_field(field.field_id), iceberg_name(field.field_type)
         values.append((value_parsing.value_text(value, each.type, kind, texts_of), each.form))
-        ids.append(field.field_id)
+    ids = [fields[lake_name(each.own)].field_id for each in ordered]
+    query = functools.partial(_query_lake, table, snapshot, schema, ids)
     return Sides(
         life,
         Side(database_sql, name.quoted, tuple(texts), len(key), buckets, database.stream),
-        Side(
-            value_parsing,
-            _ROWS,
-            tuple(values),
-            len(key),
-            buckets,
-            functools.partial(_query_lake, table, snapshot, schema, ids),
-        ),
+        Side(value_parsing, _ROWS, tuple(values), len(key), buckets, query),
         tuple((each.own.name, each.type) for each in ordered),
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
@@ -333,11 +319,11 @@ def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Co
     declared = {each.name.lower(): each for each in database.columns(version.name)}
     if not declared:
         raise NotComparableError("the source has no such table", advice="or the user may not SELECT from it")
-    absent = [column.name for column in version.columns if column.name.lower() not in declared]
-    known = {column.name.lower() for column in version.columns}
-    new = [each.name for name, each in declared.items() if name not in known]
-    if absent or new:
-        sides = (("the lake", absent), ("the source", new))
+    known = {column.name.lower(): column.name for column in version.columns}
+    in_lake = [name for lower, name in known.items() if lower not in declared]
+    in_source = [each.name for lower, each in declared.items() if lower not in known]
+    if in_lake or in_source:
+        sides = (("the lake", in_lake), ("the source", in_source))
         alone = "; ".join(f"{side} alone has {', '.join(names)}" for side, names in sides if names)
         raise NotComparableError(f"the columns differ: {alone}", advice="DDL may be on its way: verify again later")
     compared: list[_Compared] = []
@@ -358,6 +344,7 @@ def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Co
 Result = Literal["equal", "different", "unchecked"]
 
 _BUCKETS_OF_A_STATEMENT: Final = 5000
+"""A statement can name so many."""
 
 
 @dataclass(frozen=True)
@@ -434,10 +421,10 @@ def verify_feed(
     rows = run.checkpoints.rows(cut.checkpoint_ts)
     taken = {TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)}
     names = sorted((name for name in taken - found.keys() if not wanted or str(name) in wanted), key=str)
+    tables: list[TableResult] = []
     try:
         with SourceDatabase(config) as database:
             progress = Progress(run.log, "tables are compared", len(names))
-            tables: list[TableResult] = []
             for name in names:
                 try:
                     tables.append(_verified(open_run, database, name, options))
@@ -464,14 +451,11 @@ def _verified(
     def compared(sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
         found, step = Differences(sides.columns, len(sides.key), options.shown), _BUCKETS_OF_A_STATEMENT
         is_all = len(buckets) == sides.source.buckets
-        # A statement can name so many.
         parts = [None] if is_all else [buckets[start : start + step] for start in range(0, len(buckets), step)]
         for some in parts:
-            with (
-                contextlib.closing(sides.lake.rows(some)) as lake,
-                contextlib.closing(sides.source.rows(some)) as source,
-            ):
-                found.compare(source, lake, among)
+            ours, theirs = sides.lake.rows(some), sides.source.rows(some)
+            with contextlib.closing(ours), contextlib.closing(theirs):
+                found.compare(theirs, ours, among)
         return found
 
     with as_of_cut() as first:
@@ -532,21 +516,14 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
     version = version_at(run.history.history, found.incarnation, found.checkpoint_ts)
     types = {column.name: column.type for column in version.columns}
     key, form = key_columns(run.feed, version), value_format(run.feed, version.name)
-    for column in key:
+    for name, kind in ((column.name, column.type.name) for column in key):
         # It may be read with fewer digits than the log has, or the lake only has its text.
-        if column.type.name in FLOATS or (column.type.name == "timestamp" and form.zero_dates == "string"):
-            kind = column.type.name
-            raise NotRepairableError(f"{column.name} of its key is a {kind}: how the log writes it is not known")
+        if kind in FLOATS or (kind == "timestamp" and form.zero_dates == "string"):
+            raise NotRepairableError(f"{name} of its key is a {kind}: how the log writes it is not known")
+    place = version.name.database, version.name.table, version.commit_ts
+    labels = form.labels or form.labels_uncertain
     context = DumpContext(
-        version.name.database,
-        version.name.table,
-        version.commit_ts,
-        InsertNotation(tuple(types)),
-        types,
-        labels=form.labels or form.labels_uncertain,
-        binary=form.binary,
-        zone="UTC",
-        feed_zone=form.zone,
+        *place, InsertNotation(tuple(types)), types, labels=labels, binary=form.binary, zone="UTC", feed_zone=form.zone
     )
     notations = {name: DumpColumn.of(name, type, context) for name, type in types.items()}
 
@@ -574,20 +551,15 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
             return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
         return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]
 
-    def image(row: Values) -> Image:
-        texts = {name: text_of(name, value) for name, value in row.items()}
-        if any(texts[column.name] is None for column in key):
-            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
-        return texts
-
     # Rows of the source may have been read without columns that those of the lake have.
     whole = not any(column.carried and column.name in found.left_out for column in version.columns)
     rows: list[RowRepair] = []
     for each in found.differences:
-        if each.correct is None:
-            rows.append(RowRepair("D", image(each.lake or each.key)))
-            continue
         if each.kind == "missing" and not whole:
             raise NotRepairableError("the lake lacks rows of which not all columns could be read")
-        rows.append(RowRepair("I" if each.kind == "missing" else "U", image(each.correct)))
+        written = "I" if each.kind == "missing" else "U"
+        image = {name: text_of(name, value) for name, value in (each.correct or each.lake or each.key).items()}
+        if any(image[column.name] is None for column in key):
+            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
+        rows.append(RowRepair("D" if each.correct is None else written, image))
     return TableRepair(found.name, found.incarnation, found.checkpoint_ts, tuple(rows), requested_by)
