@@ -70,7 +70,7 @@ def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
     """In any number of batches and partitions, each with a part of the log."""
     log = [observed(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
     signals = Signals.__new__(Signals)
-    signals._table, signals._loaded = _NoTable(), ([], SCHEMA.empty_table())  # type: ignore[assignment]
+    signals._table, signals._stored = _NoTable(), SCHEMA.empty_table()  # type: ignore[assignment]
     cuts = sorted(rng.randrange(len(log) + 1) for _ in range(3))
     for batch, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True), 1):
         parts: list[list[Any]] = [[], []]
@@ -112,7 +112,7 @@ def test_positions_that_are_one_a_partition_say_what_they_said(
         for n, (partition, ts, watermark, ended) in enumerate(rows)
     }
     positions = pa.Table.from_pylist([asdict(each) for each in found.values()], SCHEMA)
-    signals._table, signals._loaded = _NoTable(), ([], positions)  # type: ignore[assignment]
+    signals._table, signals._stored = _NoTable(), positions  # type: ignore[assignment]
 
     def said() -> list[object]:
         later = range(before, 10)

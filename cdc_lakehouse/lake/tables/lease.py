@@ -49,10 +49,8 @@ _SCHEMA: Final = pa.schema([("run", pa.string())])
 
 @dataclass(frozen=True)
 class Holder:
-    """The run that holds a lease, or held it last.
-
-    process: see `this_process`. released: whether the run has released it, which was at `expires_at` by the clock of
-    its machine. before: for maintenance, the run that held it last."""
+    """The run that holds a lease, or held it last. process: see `this_process`. released: whether the run has released
+    it, which was at `expires_at` by the clock of its machine. before: for maintenance, the run that held it last."""
 
     run: str
     host: str
@@ -81,15 +79,11 @@ class Lease:
     """The lease of one feed for one run. `clock` returns the time in UTC."""
 
     def __init__(self, lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime]) -> None:
-        self.run = run
-        self._lake = lake
-        self._feed = feed
-        self._clock = clock
-        self._expires_at = clock()
+        self.run, self._lake, self._feed, self._clock = run, lake, feed, clock
+        self._expires_at, self._released = clock(), threading.Event()
         self._table: Table | None = None
         self._before: str | None = None
         self._lost: str | None = None
-        self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
 
     def take(self) -> None:
@@ -147,11 +141,11 @@ class Lease:
                 self._write(self._clock() + LEASE)
             except CommitFailedException:
                 self._lost = "another run has taken it"
+                return
             except Exception as error:  # noqa: BLE001 - Whatever it is: until the lease ends it is tried again.
                 if self._clock() >= self._expires_at:
                     self._lost = f"it could not be renewed: {error}"
-            if self._lost is not None:
-                return
+                    return
 
     def _write(self, expires_at: datetime.datetime, *, released: bool = False) -> None:
         """Raises `CommitFailedException` when another run has written the lease."""
@@ -194,25 +188,22 @@ def take_when_free(
         lease = Lease(lake, feed, run, clock)
         try:
             lease.take()
+            return lease
         except ConcurrentRunError:
             other = last_holder(lake, feed)
             waits = other is None or not other.is_alive(clock()) or waits_for(other)
             if not waits or time.monotonic() > end:
                 raise
             time.sleep(_LOOK_SECONDS)
-        else:
-            return lease
 
 
 def _holder(table: Table | None) -> Holder | None:
-    said = {} if table is None else table.properties
-    if LEASE_RUN not in said:
+    stored = {} if table is None else table.properties
+    if LEASE_RUN not in stored:
         return None
-    expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
-    released = said[LEASE_RELEASED] == "true"
-    return Holder(
-        said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released, said[LEASE_BEFORE] or None
-    )
+    expires_at, released = datetime.datetime.fromisoformat(stored[LEASE_EXPIRES_AT]), stored[LEASE_RELEASED] == "true"
+    run = stored[LEASE_RUN], stored[LEASE_HOST], stored[LEASE_PROCESS]
+    return Holder(*run, expires_at, released, stored[LEASE_BEFORE] or None)
 
 
 # --- Processes ---

@@ -28,11 +28,8 @@ _ID_DIGITS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """One row of the table; times are UTC.
-
-    resolved_at: when it got its state, None for an open row. discarded_by, discard_reason: who discarded it, and why;
-    None for a row that was never discarded, or was discarded with an earlier release.
-    """
+    """One row of the table; times are UTC. resolved_at: when it got its state, None for an open row. discarded_by,
+    discard_reason: who discarded it, and why; None for a row that was never discarded."""
 
     segment: str
     line: int | None
@@ -104,21 +101,15 @@ class Quarantine:
         wanted = {_identity(each): each for each in map(storable, rejected)}
         known = {_identity(row) for row in self.unresolved()}
         rows: list[Quarantined] = []
-        resolved = False
         for row in self.rows:
             found_again = _identity(row) in wanted
             if row.state == "redelivered" and found_again:
-                resolved = True
                 continue
-            if row.state != "replayed" and not found_again and scope(row):
-                row, resolved = changed(row, state="replayed", resolved_at=now), True
-            rows.append(row)
-        new = [
-            Quarantined(**asdict(each), state="open", quarantined_at=now)
-            for identity, each in wanted.items()
-            if identity not in known
-        ]
-        if resolved:
+            is_resolved = row.state != "replayed" and not found_again and scope(row)
+            rows.append(changed(row, state="replayed", resolved_at=now) if is_resolved else row)
+        added = (each for identity, each in wanted.items() if identity not in known)
+        new = [Quarantined(**asdict(each), state="open", quarantined_at=now) for each in added]
+        if rows != self.rows:
             self._table.write([*rows, *new], replacing=ALL)
         elif new:
             self._table.write(new)
@@ -127,10 +118,8 @@ class Quarantine:
     def redeliver(self, messages: Mapping[str, str], now: datetime.datetime) -> None:
         """Set the open rows with these ids to redelivered; `messages` say by id where they came again. One commit, none
         when there are no ids."""
-        if messages:
-            self._change("open", messages, lambda row: {
-                "state": "redelivered", "resolved_at": now, "message": messages[row.id]
-            })  # fmt: skip
+        state = {"state": "redelivered", "resolved_at": now}
+        self._change("open", messages, lambda row: {**state, "message": messages[row.id]})
 
     def discard(self, ids: Collection[str], by: str, reason: str, now: datetime.datetime) -> list[Quarantined]:
         """Discard the open rows with these ids, in one commit; return them in their new state.
@@ -146,13 +135,10 @@ class Quarantine:
 
     def forget_replayed(self, before: datetime.datetime, *, dry_run: bool = False) -> int:
         """Remove the rows that became `replayed` before a moment, or only count them; return their number."""
-        rows = [
-            row for row in self.rows if row.state != "replayed" or row.resolved_at is None or row.resolved_at >= before
-        ]
-        removed = len(self.rows) - len(rows)
+        kept = [row for row in self.rows if row.state != "replayed" or (row.resolved_at or before) >= before]
+        removed = len(self.rows) - len(kept)
         if removed and not dry_run:
-            self._table.write(rows, replacing=ALL)
-            self._rows = rows
+            self._write(kept)
         return removed
 
     def _change(
@@ -161,9 +147,12 @@ class Quarantine:
         rows = [changed(row, **values(row)) if row.state == state and row.id in ids else row for row in self.rows]
         found = [row for row, before in zip(rows, self.rows, strict=True) if row is not before]
         if found:
-            self._table.write(rows, replacing=ALL)
-            self._rows = rows
+            self._write(rows)
         return found
+
+    def _write(self, rows: list[Quarantined]) -> None:
+        self._table.write(rows, replacing=ALL)
+        self._rows = rows
 
 
 def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:

@@ -31,14 +31,9 @@ from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 from cdc_lakehouse.sources.sink.listing import FileSequence, Frontier, KnownTable
 
 _COLUMN: Final = pa.struct([
-    pa.field("id", pa.int32()),
-    pa.field("name", pa.string()),
-    pa.field("type", pa.string()),
-    pa.field("nullable", pa.bool_()),
-    pa.field("key", pa.bool_()),
-    pa.field("initial_default", pa.string()),
+    ("id", pa.int32()), ("name", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("key", pa.bool_()),
+    ("initial_default", pa.string()),
 ])  # fmt: skip
-
 _REPEAT: Final = pa.struct([("commit_ts", pa.int64()), ("origin", pa.string()), ("change", pa.string())])
 
 SCHEMA: Final = pa.schema([
@@ -66,6 +61,8 @@ SCHEMA: Final = pa.schema([
 
 _READ: Final = ("number", "origin", "incarnation", "applied_at", "definition", "change", "repeats")
 """The columns that a run needs: the others are for people."""
+_AS_THEY_ARE: Final = ("commit_ts", "incarnation", "kind", "effect", "note", "hold", "origin")
+"""The columns that are called like their fields of a version."""
 
 
 class SchemaHistory:
@@ -119,29 +116,27 @@ class SchemaHistory:
         """
         if not changes and not without:
             return []
-        replaced = bool(without) or any(change.origin in self.changes for change in changes)
-        late = replaced or any(self.history.is_late(change) for change in changes)
+        known, new = self.history, {change.origin for change in changes}
+        replaced = bool(without) or not new.isdisjoint(self._changes)
+        late = replaced or any(known.is_late(change) for change in changes)
         self._changes |= {change.origin: change for change in changes}
         self._changes = {origin: change for origin, change in self._changes.items() if origin not in without}
-        new = {change.origin for change in changes}
-        if not late:
-            before, repeats = len(self.history.versions), len(self.history.repeats)
-            made = self.history.apply(changes)
-            if len(self.history.repeats) > repeats:
-                self._write_all(self.history, now)
-            elif made:
-                self._table.write(self._rows(made, before, new, now))
-            return made
-        history = History()
-        everything = history.apply(self._changes.values())
-        if not replaced and everything == self.history.versions and history.repeats == self.history.repeats:
-            return []
-        self._write_all(history, now)
-        return [version for version in everything if version.origin in new]
-
-    def _write_all(self, history: History, now: datetime.datetime) -> None:
-        self._history = history
-        self._table.write(self._rows(history.versions, 0, set(self._changes), now), replacing=ALL)
+        if late:
+            history = History()
+            everything = history.apply(self._changes.values())
+            made = [version for version in everything if version.origin in new]
+            if not replaced and everything == known.versions and history.repeats == known.repeats:
+                return []
+            self._history = history
+        else:
+            before, repeats = len(known.versions), len(known.repeats)
+            made = known.apply(changes)
+            if len(known.repeats) == repeats:
+                if made:
+                    self._table.write(self._rows(made, before, new, now))
+                return made
+        self._table.write(self._rows(self.history.versions, 0, set(self._changes), now), replacing=ALL)
+        return made
 
     def _rows(
         self, versions: Sequence[TableVersion], before: int, origins: set[str], now: datetime.datetime
@@ -159,37 +154,25 @@ class SchemaHistory:
         for number, version in enumerate(versions, start=before + 1):
             change = self._changes[version.origin] if version.origin in origins else None
             origins.discard(version.origin)
-            previous = version.previous_name
+            previous, place = version.previous_name, (version.origin, version.incarnation)
             rows.append({
+                **{name: getattr(version, name) for name in _AS_THEY_ARE},
                 "number": number,
-                "commit_ts": version.commit_ts,
                 "database": version.name.database,
                 "table": version.name.table,
-                "incarnation": version.incarnation,
-                "kind": version.kind,
-                "effect": version.effect,
                 "statement": version.query,
                 "previous_database": None if previous is None else previous.database,
                 "previous_table": None if previous is None else previous.table,
                 "columns": [
-                    {
-                        "id": column.id,
-                        "name": column.name,
-                        "type": type_text(column.type),
-                        "nullable": column.nullable,
-                        "key": column.id in version.key,
-                        "initial_default": column.initial.text,
-                    }
-                    for column in version.columns
+                    {"id": each.id, "name": each.name, "type": type_text(each.type), "nullable": each.nullable,
+                     "key": each.id in version.key, "initial_default": each.initial.text}
+                    for each in version.columns
                 ],
                 "primary_key": list(version.key_names),
-                "note": version.note,
-                "hold": version.hold,
-                "origin": version.origin,
-                "applied_at": self._applied.setdefault((version.origin, version.incarnation), now),
+                "applied_at": self._applied.setdefault(place, now),
                 "definition": to_json(version),
                 "change": None if change is None else to_json(change),
-                "repeats": repeats[version.origin, version.incarnation],
+                "repeats": repeats[place],
             })  # fmt: skip
         return pa.Table.from_pylist(rows, SCHEMA)
 

@@ -100,18 +100,16 @@ def commit(
 
     Raises `CommitFailedException` when another writer has changed the table.
     """
-    expired: list[Snapshot] = []
+    about, expired = dict(summary or {}), list[Snapshot]()
     for tries_left in reversed(range(_TRIES)):
         try:
             with _Transaction(table) as transaction:
-                about = dict(summary or {})
                 if removed:
                     new: Any = _Overwrite(Operation.OVERWRITE, transaction, table.io, snapshot_properties=about)
+                    new.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                 else:
                     new = transaction.update_snapshot(snapshot_properties=about).merge_append()
                 with new as snapshot:
-                    if removed:
-                        snapshot.delete_by_predicate(AlwaysTrue())  # Otherwise it reads no manifest.
                     for file in removed:
                         gone = DataFile.from_args(
                             content=DataFileContent.DATA,
@@ -222,10 +220,8 @@ def schema_of(row: type[DataclassInstance], **others: pa.DataType) -> pa.Schema:
     types of columns that are not those of their Python types."""
     columns: list[pa.Field] = []
     for name, hint in get_type_hints(row).items():
-        is_literal = get_origin(hint) is Literal
-        kinds: Sequence[Any] = (str,) if is_literal else get_args(hint) or (hint,)
-        type = others.get(name) or _COLUMN_TYPES[kinds[0]]
-        columns.append(pa.field(name, type, nullable=NoneType in kinds))
+        kinds: Sequence[Any] = (str,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
+        columns.append(pa.field(name, others.get(name) or _COLUMN_TYPES[kinds[0]], nullable=NoneType in kinds))
     return pa.schema(columns)
 
 
@@ -266,8 +262,8 @@ class SmallTable:
         if self.table is None:
             return schema.empty_table()
         with self._on_what_was_read(self.table):
-            files = live_files(self.table, _field_ids(self.table, where))
-            return _matching(_rows(self.table, files, schema, _ranges(where)), where)
+            rows = _rows(self.table, live_files(self.table, _field_ids(self.table, where)), schema, _ranges(where))
+            return rows.filter(_condition(where)) if where else rows
 
     def read(self, columns: Collection[str] | None = None, where: Where = ALL) -> list[dict[str, Any]]:
         """Return the rows of `scan` as dictionaries."""
@@ -290,8 +286,7 @@ class SmallTable:
         new: Any = rows
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
-        table = self.table or create(self._lake, self._identifier, self._schema)
-        self._table = table
+        table = self._table = self.table or create(self._lake, self._identifier, self._schema)
         with self._on_what_was_read(table):
             removed, kept = self._rewritten(table, replacing)
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
@@ -314,20 +309,19 @@ class SmallTable:
 
     def _rewritten(self, table: Table, replacing: Where | None) -> tuple[list[StoredFile], pa.Table]:
         """Return the data files to remove, and the rows of them to keep."""
-        live = live_files(table, _field_ids(table, replacing or ALL))
-        if replacing is not None and not replacing:
+        where, removed, kept = replacing or ALL, list[StoredFile](), list[pa.Table]()
+        live = live_files(table, _field_ids(table, where))
+        if replacing is not None and not where:
             return live, self._schema.empty_table()
-        removed: dict[str, StoredFile] = {}
-        kept: list[pa.Table] = []
-        for file in live if replacing else ():
-            if may_hold(file, table.schema(), _ranges(replacing or ALL)):
+        for file in live if where else ():
+            if may_hold(file, table.schema(), _ranges(where)):
                 rows = _rows(table, [file], self._schema)
-                others = _matching(rows, replacing or ALL, negated=True)
+                others = rows.filter(~_condition(where))
                 if len(others) < len(rows):
-                    removed[file.path] = file
+                    removed.append(file)
                     kept.append(others)
-        merged = _to_merge([file for file in live if file.path not in removed])
-        return [*removed.values(), *merged], pa.concat_tables([*kept, _rows(table, merged, self._schema)])
+        merged = _to_merge([file for file in live if file not in removed])
+        return [*removed, *merged], pa.concat_tables([*kept, _rows(table, merged, self._schema)])
 
 
 def _field_ids(table: Table, where: Where) -> list[int]:
@@ -349,21 +343,16 @@ def _rows(
     return pa.concat_tables([schema.empty_table(), *(rows for parts in found for rows in parts)])
 
 
-def _matching(rows: pa.Table, where: Where, *, negated: bool = False) -> pa.Table:
-    """Return the rows that are meant, or the others."""
-    if not where:
-        return rows
-    are_meant = functools.reduce(operator.and_, (pc.field(name).isin(list(each)) for name, each in where.items()))
-    return rows.filter(~are_meant if negated else are_meant)
+def _condition(where: Where) -> Any:
+    return functools.reduce(operator.and_, (pc.field(name).isin(list(each)) for name, each in where.items()))
 
 
 def _to_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
     """Return the files to merge: the smallest of many files, without files that are larger than all smaller ones
     together. So a row is rewritten a number of times that grows with the logarithm of the rows."""
-    small = [file for file in files if file.size < _LARGE_BYTES]
+    small = sorted((file for file in files if file.size < _LARGE_BYTES), key=lambda file: file.record_count)
     if len(small) < _FEW_FILES:
         return []
-    small.sort(key=lambda file: file.record_count)
     rows = 0
     for number, file in enumerate(small):
         # At least half of them, so that the next writes do not merge again.

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -68,24 +69,20 @@ class Signals:
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "signals", SCHEMA)
-        self._loaded: tuple[Sequence[Signal], pa.Table] | None = None
 
-    def _load(self) -> tuple[Sequence[Signal], pa.Table]:
-        if self._loaded is None:
-            stored, is_position = self._table.scan(), pc.field("kind") == "position"
-            others = [Signal(**row) for row in stored.filter(~is_position).to_pylist()]
-            self._loaded = others, stored.filter(is_position)
-        return self._loaded
+    @cached_property
+    def _stored(self) -> pa.Table:
+        return self._table.scan()
 
-    @property
+    @cached_property
     def rows(self) -> Sequence[Signal]:
         """All signals but the positions."""
-        return self._load()[0]
+        return [Signal(**row) for row in self._stored.filter(pc.field("kind") != "position").to_pylist()]
 
-    @property
+    @cached_property
     def position_rows(self) -> pa.Table:
         """The positions, with the columns of `SCHEMA`: each batch adds one of each partition, so none is an object."""
-        return self._load()[1]
+        return self._stored.filter(pc.field("kind") == "position")
 
     def write(self, batch: int, finds: Summaries) -> None:
         """Write the signals of a batch, in place of its earlier ones."""
@@ -95,9 +92,9 @@ class Signals:
         before = {*(row for row in self.rows if row.batch == batch), *(Signal(**row) for row in known)}
         if before != set(new):
             self._table.write(new, replacing={"batch": [batch]} if before else None)
-        positions = pa.Table.from_pylist([asdict(row) for row in new if row.kind == "position"], SCHEMA)
         kept = self.position_rows.filter(pc.field("batch") != batch)
-        self._loaded = [*others, *(row for row in new if row.kind != "position")], pa.concat_tables([kept, positions])
+        self.position_rows = pa.concat_tables([kept, _table(row for row in new if row.kind == "position")])
+        self.rows = [*others, *(row for row in new if row.kind != "position")]
 
     def outdated(self, before: int) -> int:
         """Count the positions of batches before one that a single position of each partition can replace."""
@@ -111,15 +108,12 @@ class Signals:
         if not self.outdated(before):
             return
         older = pc.field("batch") < before
-        summaries = [
+        summaries = _table(
             Signal(batch, "position", *place, None, found.last_ts, found.watermark or None, found.ended_ts)
             for place, (batch, found) in _positions(self.position_rows.filter(older)).items()
-        ]
-        kept = self.position_rows.filter(~older)
-        positions = pa.concat_tables([kept, pa.Table.from_pylist([asdict(row) for row in summaries], SCHEMA)])
-        others = pa.Table.from_pylist([asdict(row) for row in self.rows], SCHEMA)
-        self._loaded = self.rows, positions
-        self._table.write(pa.concat_tables([others, positions]), replacing=ALL)
+        )
+        self.position_rows = pa.concat_tables([self.position_rows.filter(~older), summaries])
+        self._table.write(pa.concat_tables([_table(self.rows), self.position_rows]), replacing=ALL)
 
     def last_ts(self, before: int) -> int:
         """Return the greatest commit-ts of the batches before one; 0 when there is none."""
@@ -159,11 +153,11 @@ class Signals:
 
     def option_conflicts(self) -> list[OptionConflict]:
         """Return the option conflicts, sorted by topic, partition and offset."""
-        found: list[OptionConflict] = []
-        for row in self.rows:
-            if row.kind == "option conflict":
-                reason, count = json.loads(row.text or '["", 0]')
-                found.append(OptionConflict(row.topic, row.partition, row.offset or 0, reason, count))
+        found = [
+            OptionConflict(row.topic, row.partition, row.offset or 0, *json.loads(row.text or '["", 0]'))
+            for row in self.rows
+            if row.kind == "option conflict"
+        ]
         return sorted(found, key=lambda conflict: (conflict.topic, conflict.partition, conflict.offset))
 
     def damage(self) -> Mapping[TableName, Mapping[str, int]]:
@@ -188,14 +182,12 @@ class Signals:
                 yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
             elif row.kind == "columns":
                 columns, key = json.loads(row.text or "[[], null]")
-                yield ObservedColumns(
-                    row.commit_ts,
-                    row.database or "",
-                    row.table or "",
-                    tuple((name, kind) for name, kind in columns),
-                    None if key is None else tuple(key),
-                    origin,
-                )
+                types, key = tuple((name, kind) for name, kind in columns), None if key is None else tuple(key)
+                yield ObservedColumns(row.commit_ts, row.database or "", row.table or "", types, key, origin)
+
+
+def _table(rows: Iterable[Signal]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(row) for row in rows], SCHEMA)
 
 
 def _positions(rows: pa.Table) -> dict[tuple[str, int], tuple[int, Position]]:
@@ -240,20 +232,14 @@ def signals_of(batch: int, finds: Summaries) -> Iterable[Signal]:
             text = json.dumps([conflict.reason, conflict.count], ensure_ascii=False)
             yield Signal(batch, "option conflict", topic, partition, conflict.offset, 0, text=text)
         for offset, each in found.statements:
-            yield Signal(
-                batch, "statement", topic, partition, offset, each.commit_ts,
-                database=each.database, table=each.table, text=each.text, time_ms=each.time_ms,
-            )  # fmt: skip
-        for offset, observed in found.observed.values():
-            text = json.dumps([observed.columns, observed.key], ensure_ascii=False)
-            yield Signal(
-                batch, "columns", topic, partition, offset, observed.commit_ts,
-                database=observed.database, table=observed.table, text=text,
-            )  # fmt: skip
+            place = (topic, partition, offset, each.commit_ts)
+            yield Signal(batch, "statement", *place, None, None, each.database, each.table, each.text, each.time_ms)
+        for offset, each in found.observed.values():
+            text = json.dumps([each.columns, each.key], ensure_ascii=False)
+            place = (topic, partition, offset, each.commit_ts)
+            yield Signal(batch, "columns", *place, None, None, each.database, each.table, text)
         for (database, table), columns in sorted(found.lossy.items()):
             text = json.dumps(columns, ensure_ascii=False)
-            yield Signal(
-                batch, "damage", topic, partition, None, found.last_ts, database=database, table=table, text=text
-            )
+            yield Signal(batch, "damage", topic, partition, None, found.last_ts, None, None, database, table, text)
         for database, table in sorted(found.left_out):
             yield Signal(batch, "left out", topic, partition, None, 0, database=database, table=table)
