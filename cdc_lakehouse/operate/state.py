@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,7 +48,7 @@ from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource, SourceStatus, last_look
 
-# Compute numbers about a feed's tables, most of which the checks use. PyIceberg only: no JVM is started.
+# --- Numbers about a feed's tables, most of which the checks use ---
 
 _LARGE_BATCH: Final = 0.1
 """The share of a table's rows from which a batch is large: looking up so many keys takes longer than grouping all
@@ -148,23 +148,20 @@ def conservation(table: Table) -> Conservation:
     """Compute a table's conservation from the summaries of the snapshots that the last batch made."""
     changed_keys = table.properties.get(KEYS_TOUCHED, "")
     made, before = _last_batch(table)
+    after = row_count(table, table.current_snapshot())
     if before is None and made and made[-1].parent_snapshot_id is not None:
         # Maintenance has expired the snapshot before the batch: there is nothing to compare with.
-        rows = row_count(table, table.current_snapshot())
-        return Conservation(rows, 0, rows, None)
-    written, expected, summaries = 0, None, [summary_of(each) for each in made]
+        return Conservation(after, 0, after, None)
+    written, expected = 0, None
     for each in made:
         # Live rows in files that it removed are only copied. Rows that were deleted already went with their vectors.
         gone = _total(each, "deleted-records")
         copied = gone - _total(each, "removed-position-deletes") if gone else 0
         written += max(0, _total(each, "added-records") - copied)
-    if made and all(ROWS_WRITTEN in each for each in summaries):
-        expected = (
-            sum(int(each[ROWS_WRITTEN]) for each in summaries),
-            sum(int(each[ROWS_REMOVED]) for each in summaries),
-        )
-    rows = (row_count(table, before), written, row_count(table, table.current_snapshot()))
-    return Conservation(*rows, int(changed_keys) if changed_keys else None, expected)
+    if made and all(ROWS_WRITTEN in summary_of(each) for each in made):
+        expected = sum(_total(each, ROWS_WRITTEN) for each in made), sum(_total(each, ROWS_REMOVED) for each in made)
+    keys = int(changed_keys) if changed_keys else None
+    return Conservation(row_count(table, before), written, after, keys, expected)
 
 
 def _total(snapshot: Snapshot, name: str) -> int:
@@ -223,24 +220,21 @@ def cut_tables(lake: Lake, feed: FeedConfig) -> list[tuple[CutRow, int | None]]:
     cut = checkpoints.last().checkpoint_ts
     found: list[tuple[CutRow, int | None]] = []
     for row in checkpoints.rows(cut):
+        rows = 0 if row.snapshot_id is None else None
         try:
-            name = TableName(row.database, row.table)
-            table = None if row.snapshot_id is None else tables.load(tables.identifier(name))
-            found.append((row, 0 if row.snapshot_id is None else _rows_of(table, row.snapshot_id, cut)))
+            table = (
+                None if row.snapshot_id is None else tables.load(tables.identifier(TableName(row.database, row.table)))
+            )
+            snapshot = None if table is None or row.snapshot_id is None else table.snapshot_by_id(row.snapshot_id)
+            if table is not None and snapshot is not None:
+                of_cut = _batch(snapshot)[1] == str(cut)
+                files = live_files(table, (), snapshot=snapshot) if of_cut else ()
+                rows = sum(file.live_rows for file in files) if of_cut else row_count(table, snapshot)
         except Exception as error:
             if engine_fault(error) is not None:
                 raise
-            found.append((row, None))
+        found.append((row, rows))
     return found
-
-
-def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
-    snapshot = None if table is None else table.snapshot_by_id(snapshot_id)
-    if table is None or snapshot is None:
-        return None
-    if _batch(snapshot)[1] != str(cut):
-        return row_count(table, snapshot)
-    return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
 def event_counts(state: FeedState) -> tuple[int, int, int]:
@@ -250,15 +244,11 @@ def event_counts(state: FeedState) -> tuple[int, int, int]:
     return of_segments, state.events, removal_of(state.lake, state.feed.name).removed
 
 
-# Measure how well a table can be read, by its files, deleted rows, manifests and snapshots. No JVM is started.
-
-
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The health of a table, from its metadata only.
-
-    bytes: of data files and deletes. rows: in data files, including deleted rows. compacted_at: in UTC, None when
-    maintenance never rewrote files. sizes: `bytes` by snapshot."""
+    """How well a table can be read, from its metadata only. bytes: of data files and deletes. rows: in data files,
+    including deleted rows. compacted_at: in UTC, None when maintenance never rewrote files. sizes: `bytes` by
+    snapshot."""
 
     files: int = 0
     bytes: int = 0
@@ -279,14 +269,9 @@ class TableHealth:
 
 def health_document(health: TableHealth) -> dict[str, Any]:
     """Return a table's health as JSON documents contain it."""
-    return {
-        "files": health.files,
-        "bytes": health.bytes,
-        "average_bytes": health.average_bytes,
-        "delete_ratio": round(health.delete_ratio, 4),
-        "snapshots": health.snapshots,
-        "compacted_at": None if health.compacted_at is None else health.compacted_at.isoformat(),
-    }
+    shown = {name: getattr(health, name) for name in ("files", "bytes", "average_bytes", "delete_ratio", "snapshots")}
+    at = None if health.compacted_at is None else health.compacted_at.isoformat()
+    return {**shown, "delete_ratio": round(health.delete_ratio, 4), "compacted_at": at}
 
 
 def table_health(table: Table) -> TableHealth:
@@ -299,9 +284,6 @@ def table_health(table: Table) -> TableHealth:
         compacted_at=None if at is None else datetime.datetime.fromisoformat(at),
         sizes=tuple((each.snapshot_id, _total(each, "total-files-size")) for each in table.snapshots()),
     )
-
-
-# The state of a feed as people see it.
 
 
 class FeedState:
@@ -394,15 +376,15 @@ class FeedState:
         snapshots = {TableName(row.database, row.table): row.snapshot_id for row in self.rows}
         current, known = CurrentTables(self.lake, self.feed), self._known_health
         for name in self.tables:
-            snapshot, of_table, health = snapshots.get(name), (self.feed.name, name), None
-            if snapshot is None or known.get(of_table, (None, None))[0] != snapshot:
+            snapshot, health = snapshots.get(name), None
+            if snapshot is None or known.get((self.feed.name, name), (None, None))[0] != snapshot:
                 try:
                     table = current.load(current.identifier(name))
                     health = None if table is None else table_health(table)
                 except Exception as error:
                     if engine_fault(error) is not None:
                         raise
-                known[of_table] = snapshot, health
+                known[self.feed.name, name] = snapshot, health
         return {name: known[self.feed.name, name][1] for name in self.tables}
 
     # --- The log ---
@@ -420,7 +402,7 @@ class FeedState:
     @functools.cached_property
     def quarantined(self) -> dict[TableName | None, int]:
         """Open rows of the quarantine by table, None for those without a table."""
-        found: Counter[TableName | None] = Counter()
+        found = Counter[TableName | None]()
         for row in self.quarantine.open():
             name = None if row.database is None or row.table is None else TableName(row.database, row.table)
             found[name] += row.count
@@ -458,11 +440,10 @@ KnownHealth = dict[tuple[str, TableName], tuple[int | None, TableHealth | None]]
 def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:
     """Return the reasons by the last names of tables. `held` are pairs of an incarnation (or the identity of the name
     of a table without a history) and its reason."""
-    found: dict[TableName, str] = {}
+    found: dict[TableName, list[str]] = defaultdict(list)
     for id, reason in held:
-        name = lives[id].last.name if id in lives else TableName.of_identity(id)
-        found[name] = reason if name not in found else f"{found[name]}; {reason}"
-    return found
+        found[lives[id].last.name if id in lives else TableName.of_identity(id)].append(reason)
+    return {name: "; ".join(reasons) for name, reasons in found.items()}
 
 
 def changes_by_table(state: FeedState, since: str | None) -> Mapping[TableName, tuple[int, int, int]]:
