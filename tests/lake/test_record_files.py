@@ -55,7 +55,7 @@ class Log:
                     for date, rows in RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
             now = self.lake.existing(system_table("f", "records"))
-            commits.commit(now, state_of(now), {}, written.written, None)
+            commits.commit(now, state_of(now), {}, written.written, {})
 
     def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
         return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))

@@ -18,12 +18,13 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -46,7 +47,7 @@ from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import RECORDS
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import (
     DatedFiles,
@@ -105,21 +106,27 @@ class LandedState:
         """Return the state after a batch of the pending offsets has landed; without a batch, after the feed has only
         looked."""
         segments = () if batch is None else batch.segments
-        new_ends = {partition: start for partition, (start, _) in pending.offsets.items()}
-        new_ends |= {segment.partition: segment.end for segment in segments}
+        ends = {partition: start for partition, (start, _) in pending.offsets.items()}
+        ends |= {segment.partition: segment.end for segment in segments}
         topics = dict(self.landed.topics)
-        for name in {*topics, *(partition.topic for partition in new_ends)}:
+        for name in sorted({partition.topic for partition in ends}):
             known = topics.get(name, LandedTopic("", {}))
-            own_ends = {each.number: end for each, end in new_ends.items() if each.topic == name}
-            ends = {**known.ends, **own_ends}
-            listed = {each.number: end for each, (_, end) in pending.offsets.items() if each.topic == name}
-            behind = {number: listed.get(number) for number, end in ends.items() if listed.get(number) != end}
-            own = [each for each in segments if each.partition.topic == name]
+            own = {partition.number: end for partition, end in ends.items() if partition.topic == name}
+            sizes = [(each.bytes, each.end - each.start) for each in segments if each.partition.topic == name]
             # Per offset: missing offsets lower it accordingly.
-            offsets = sum(each.end - each.start for each in own)
-            size = round(sum(each.bytes for each in own) / offsets, 1) if offsets else known.record_bytes
-            id = (pending.ids.get(name) if own_ends else None) or known.id
-            topics[name] = LandedTopic(id, ends, size, known.behind if batch is None else behind)
+            offsets = sum(count for _, count in sizes)
+            topics[name] = replace(
+                known,
+                id=pending.ids.get(name) or known.id,
+                ends={**known.ends, **own},
+                record_bytes=round(sum(size for size, _ in sizes) / offsets, 1) if offsets else known.record_bytes,
+            )
+        for name, topic in topics.items() if batch is not None else ():
+            listed = {
+                partition.number: end for partition, (_, end) in pending.offsets.items() if partition.topic == name
+            }
+            behind = {number: listed.get(number) for number, end in topic.ends.items() if listed.get(number) != end}
+            topics[name] = replace(topic, behind=behind)
         return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
 
     def not_read_up(self) -> list[LogPartition]:
@@ -136,29 +143,29 @@ class LandedState:
             )
             for name, topic in self.landed.topics.items()
         }
-        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[2:]] for each in self.last.segments])
-        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: segments}
+        segments = [
+            [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates,
+             each.late_before]
+            for each in self.last.segments
+        ]  # fmt: skip
+        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: json.dumps(segments)}
 
 
 def state_of(table: Table | None) -> LandedState:
     properties: Mapping[str, str] = {} if table is None else table.properties
     topics: dict[str, LandedTopic] = {}
-    try:
-        for key, value in properties.items():
-            if key.startswith(LANDED):
-                stored: dict[str, Any] = json.loads(value)
-                ends, behind = ({int(n): end for n, end in stored[name].items()} for name in ("ends", "behind"))
-                topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
-        segments = [
-            LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), late_before)
-            for segment, topic, number, start, end, records, size, dates, late_before in json.loads(
-                properties.get(BATCH_SEGMENTS, "[]")
-            )
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoredFormError(
-            "the properties of `records` cannot be read: an earlier version made this lake"
-        ) from error
+    for key, value in properties.items():
+        if key.startswith(LANDED):
+            stored: dict[str, Any] = json.loads(value)
+            ends = {int(number): end for number, end in stored["ends"].items()}
+            behind = {int(number): end for number, end in stored.get("behind", {}).items()}
+            topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
+    segments = [
+        LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), *late_before)
+        for segment, topic, number, start, end, records, size, dates, *late_before in json.loads(
+            properties.get(BATCH_SEGMENTS, "[]")
+        )
+    ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
     landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
     return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
@@ -196,6 +203,9 @@ LAST_SECOND: Final = 253_370_764_800
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
 
+Dated = tuple[str | None, pa.Table]
+
+
 @dataclass(frozen=True)
 class RecordRows:
     """Makes the rows of a batch. Their dates are those of the timestamps in `time_zone`; None when there is no
@@ -205,7 +215,7 @@ class RecordRows:
     date_separator: DateSeparator
     batch: int
 
-    def of(self, messages: Messages) -> Iterator[tuple[str | None, pa.Table]]:
+    def of(self, messages: Messages) -> Iterator[Dated]:
         """Yield the rows of each feed date, with the columns of `SCHEMA`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         types, times = flat[::2], flat[1::2]
@@ -213,24 +223,32 @@ class RecordRows:
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
         keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
-        columns = {
+        types_of = {each.name: each.type for each in ARROW_SCHEMA}
+        shared = {
+            "topic": partition.topic,
+            "partition": partition.number,
+            "segment": messages.range.segment,
+            "batch": self.batch,
+        }
+        columns = {name: pa.repeat(pa.scalar(value, types_of[name]), count) for name, value in shared.items()} | {
             "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
-            "topic": pa.repeat(partition.topic, count),
-            "partition": pa.repeat(partition.number, count),
             "offset": pa.array(messages.offsets, pa.int64()),
             "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
             "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
             "key": keys,
             "value": values,
             # To Kafka an empty list of headers is the same as none.
-            "headers": pa.array([each or None for each in messages.headers], ARROW_SCHEMA.field("headers").type),
+            "headers": pa.array([each or None for each in messages.headers], types_of["headers"]),
             "size": pc.add(*(pc.binary_length(each).fill_null(0) for each in (keys, values))),
-            "segment": pa.repeat(messages.range.segment, count),
-            "batch": pa.repeat(self.batch, count),
         }
-        rows = pa.table([columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA)
-        for number, date in enumerate(dates):
-            yield date, rows if len(dates) == 1 else rows.filter(pa.array(which == number))
+        rows = pa.RecordBatch.from_arrays(
+            [columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA
+        )
+        if len(dates) == 1:
+            yield dates[0], pa.Table.from_batches([rows])
+        else:
+            for number, date in enumerate(dates):
+                yield date, pa.Table.from_batches([rows]).filter(pa.array(which == number))
 
     def _dates(
         self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
@@ -259,6 +277,13 @@ def record_files(table: TableFiles, name: str) -> DatedFiles:
     return DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
+def _delete(io: FileIO, files: Iterable[str]) -> None:
+    """Delete files that no commit references or will reference."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            io.delete(as_data_file(file).file_path)
+
+
 @dataclass
 class ReadRange:
     """The part of a range that was read. `end` is the first offset that was not read."""
@@ -279,7 +304,8 @@ def _read_group(
 ) -> Iterator[ReadGroup]:
     """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
     number, ranges = numbered
-    found, reader = {each: ReadRange(each, each.start) for each in ranges}, RangeReader(client, ranges)
+    found = {each: ReadRange(each, each.start) for each in ranges}
+    reader = RangeReader(client, ranges)
     # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
     with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
         for messages in reader.messages():
@@ -326,10 +352,10 @@ def remove_before(table: Table, batch: int, files: Sequence[StoredFile]) -> None
 
 
 class RecordCommits:
-    """Commits to the `records` of a feed."""
-
     def __init__(self, lake: Lake, feed: str) -> None:
-        self._lake, self._feed, self.identifier = lake, feed, system_table(feed, "records")
+        self._lake = lake
+        self._feed = feed
+        self.identifier = system_table(feed, "records")
 
     def load(self) -> Table | None:
         return self._lake.load(self.identifier)
@@ -344,46 +370,51 @@ class RecordCommits:
         before: LandedState,
         properties: Mapping[str, str],
         files: Sequence[str],
-        batch: LandedBatch | None,
+        summary: Mapping[str, str],
     ) -> None:
-        """Commit files and properties together, and a batch's ranges in the summary. Raises `ConcurrentRunError` when
-        another run has landed something since `before`; the files are then deleted."""
+        """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
+        something since `before`; the files are then deleted."""
         self._lake.on_write()
-        offsets: dict[str, dict[int, list[int]]] = {}
-        for each in () if batch is None else batch.segments:
-            whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
-            whole[1] = each.end
-        about = {} if batch is None else {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
-
-        def stands(now: Table) -> bool:
-            return state_of(now) == before  # Another writer may be maintenance, which lands nothing.
-
         try:
-            commit(table, added=files, properties=properties, summary=about, stands=stands)
+            # Another writer may be maintenance, which lands nothing.
+            commit(
+                table,
+                added=files,
+                properties=properties,
+                summary=summary,
+                stands=lambda now: state_of(now) == before,
+            )
         except CommitFailedException as error:
-            self.delete(table, files)
+            _delete(table.io, files)
             raise self.too_late() from error
 
-    def delete(self, table: Table, files: Iterable[str]) -> None:
-        """Delete files that no commit references or will reference."""
-        for file in files:
-            with contextlib.suppress(OSError):
-                table.io.delete(as_data_file(file).file_path)
-
     def too_late(self) -> ConcurrentRunError:
-        said = f"another run has landed what this one was to land in {self.identifier}"
-        return ConcurrentRunError(said, feed=self._feed)
+        return ConcurrentRunError(
+            f"another run has landed what this one was to land in {self.identifier}",
+            feed=self._feed,
+        )
 
 
-class Records(RecordCommits):
+def offsets_summary(batch: LandedBatch) -> dict[str, str]:
+    offsets: dict[str, dict[int, list[int]]] = {}
+    for each in batch.segments:
+        whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
+        whole[1] = each.end
+    return {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
+
+
+class Records:
     """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
     def __init__(
         self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: KafkaClient | None = None
     ) -> None:
-        super().__init__(lake, feed.name)
-        self._source, self._spark = feed.kafka, spark
+        self._lake = lake
+        self._feed = feed.name
+        self._source = feed.kafka
         self._client = client or KafkaClient.of(feed.kafka)
+        self._spark = spark
+        self._commits = RecordCommits(lake, feed.name)
 
     def append(
         self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
@@ -393,15 +424,15 @@ class Records(RecordCommits):
         `RangeReader`; ranges without a fault are complete. When there is nothing to land, nothing is committed.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self.load()
+        table = self._commits.load()
         state = state_of(table)
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
-            raise self.too_late()
+            raise self._commits.too_late()
         if not ranges and state.after(pending, None) == state:
             return LandedBatch(batch, ()), ()
         self._lake.on_write()
-        table = table or self.create()
+        table = table or self._commits.create()
         groups = self._read(table, ranges, state, batch) if ranges else []
         segments: list[LandedSegment] = []
         surplus: set[int] = set()  # Groups with a part of a range that follows an incomplete part.
@@ -417,12 +448,12 @@ class Records(RecordCommits):
                     place = (found.range.segment, partition, found.range.start, found.end)
                     segments.append(LandedSegment(*place, *counts, late_before))
                 ended = ended or found.end < found.range.end
-        self.delete(table, (file for number in surplus for file in groups[number][1]))
+        _delete(table.io, (file for number in surplus for file in groups[number][1]))
         files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
         now = LandedBatch(batch, tuple(segments))
         after = state.after(pending, now if segments else None)
         if after != state:
-            self.commit(table, state, after.as_properties(), files, now if segments else None)
+            self._commits.commit(table, state, after.as_properties(), files, offsets_summary(now) if segments else {})
         return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
     def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
@@ -476,29 +507,47 @@ class RecordReader:
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
         """Read a task's share, with the columns of `RECORDS`. The records of each partition and batch are in the order
         of their offsets; those of several may be interleaved."""
-        share, io, schema = self.shares[task], self.table.open(), self.table.schema
+        share, open_rows = self.shares[task], functools.partial(_rows, self.table.open(), self.table.schema)
         for file in share.files if share.in_order else ():
-            for rows in read_columns(io, file, schema, _READ, _ranges(share.in_order)):
+            for rows in open_rows(file, share.in_order, _READ):
                 yield from _in_batches(_read(rows, share.in_order))
         for each in share.shuffled:
-            # Read them in windows, ranges of offsets of some megabytes or one record each.
-            within = _ranges([each])
-            places = [
-                (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
-                for file in share.files
-                for rows in read_columns(io, file, schema, (*_PLACE, "size"), within)
-                for _, at, _ in _matches(rows, [each])
-            ]
-            offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
-            order = np.argsort(offsets)
-            windows = np.unique(np.cumsum(sizes[order]) // _BATCH_BYTES, return_index=True)[1]
-            for start, end in itertools.pairwise([*offsets[order][windows].tolist(), int(offsets.max()) + 1]):
+            sizes = [rows for file in share.files for rows in open_rows(file, [each], (*_PLACE, "size"))]
+            for window in _windows(sizes, each):
                 found = [
-                    _read(rows, [each], (start, end - 1))
+                    _read(rows, [each], window)
                     for file in share.files
-                    for rows in read_columns(io, file, schema, _READ, within | {"offset": (start, end - 1)})
+                    for rows in open_rows(file, [each], _READ, window)
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
+
+
+def _windows(parts: Sequence[pa.Table], wanted: PartitionRecords) -> Iterator[tuple[int, int]]:
+    """Split the offsets of records into ranges, inclusive, of some megabytes or one record each."""
+    offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rows in parts:
+        for _, at, _ in _matches(rows, [wanted]):
+            offsets.append(rows.column("offset").to_numpy()[at])
+            sizes.append(rows.column("size").to_numpy()[at])
+    all_offsets = np.concatenate(offsets)
+    order = np.argsort(all_offsets)
+    window = np.cumsum(np.concatenate(sizes)[order]) // _BATCH_BYTES
+    starts = all_offsets[order][np.unique(window, return_index=True)[1]].tolist()
+    last = all_offsets.max(initial=-1) + 1
+    yield from ((start, end - 1) for start, end in itertools.pairwise([*starts, int(last)]))
+
+
+def _rows(
+    io: FileIO,
+    schema: Schema,
+    file: StoredFile,
+    wanted: Sequence[PartitionRecords],
+    names: Sequence[str],
+    window: Range | None = None,
+) -> Iterator[pa.Table]:
+    """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
+    between = _ranges(wanted) | ({} if window is None else {"offset": window})
+    return read_columns(io, file, schema, names, between)
 
 
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
@@ -518,7 +567,7 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         """Return the first and the last offset that a file has of each, and whether they are in their order."""
         found: dict[PartitionRecords, tuple[int, int, bool]] = {}
         some = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
-        for rows in read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
+        for rows in _rows(table.io, table.schema(), file, some, _PLACE) if some else ():
             for each, at, _ in _matches(rows, some):
                 offsets = rows.column("offset").to_numpy()[at]
                 first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
@@ -598,8 +647,9 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | No
     order = np.argsort(at, kind="stable")
     if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
         rows = rows.take(pa.array(at[order]))
-    columns = {name: rows.column(name) for name in _READ} | {
-        "time_ms": pc.divide(rows.column("timestamp").cast(pa.int64()), 1000),
+    millis = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+    columns = {name: rows.column(name) for name in _READ if name != "timestamp"} | {
+        "time_ms": millis,
         "batch": pa.array(batches[order], pa.int64()),
         "is_before": pa.array(is_before[order], pa.bool_()),
     }
