@@ -24,6 +24,12 @@ class CdcError(Exception):
     code: ClassVar[str]
     """Stays the same when the text changes. docs/reference/errors.md has an anchor for each."""
 
+    def __init_subclass__(cls, *, code: str | None = None, advice: str | None = None) -> None:
+        if code is not None:
+            cls.code = code
+        if advice is not None:
+            cls.default_advice = advice
+
     def __init__(
         self, message: str, *, feed: str | None = None, table: str | None = None, segment: str | None = None,
         line: int | None = None, advice: str | None = None,
@@ -60,147 +66,104 @@ def in_one_line(error: Exception) -> str:
     return f"{type(error).__name__} {str(error).partition(chr(10))[0]}"
 
 
-class PermanentError(CdcError):
+class PermanentError(CdcError, code="CDC-001"):
     """Trying again gives the same error."""
 
-    code = "CDC-001"
 
-
-class TransientError(CdcError):
+class TransientError(CdcError, code="CDC-002"):
     """Trying again may work."""
 
-    code = "CDC-002"
 
-
-class ConfigurationError(PermanentError):
+class ConfigurationError(PermanentError, code="CDC-101"):
     """`lakehouse.yaml` is missing, not YAML, or says something that is not allowed."""
 
-    code = "CDC-101"
 
-
-class SourceUnreachableError(TransientError):
+class SourceUnreachableError(
+    TransientError, code="CDC-201", advice="see whether it runs and can be reached from here; the next run tries again"
+):
     """The source of a feed (bucket, directory, broker) cannot be reached or read."""
 
-    code = "CDC-201"
-    default_advice = "see whether it runs and can be reached from here; the next run tries again"
 
-
-class CatalogUnreachableError(TransientError):
+class CatalogUnreachableError(TransientError, code="CDC-301"):
     """The catalog does not answer, or another process keeps it locked."""
 
-    code = "CDC-301"
 
-
-class WarehouseUnreachableError(TransientError):
+class WarehouseUnreachableError(TransientError, code="CDC-302"):
     """The store of the warehouse does not answer, or a file of it cannot be read at the moment."""
 
-    code = "CDC-302"
 
-
-class WarehouseFullError(TransientError):
+class WarehouseFullError(TransientError, code="CDC-303", advice="make room there"):
     """There is no room for more files in the warehouse."""
 
-    code = "CDC-303"
-    default_advice = "make room there"
 
-
-class EngineError(TransientError):
+class EngineError(TransientError, code="CDC-401"):
     """Spark, its JVM or one of its workers failed, or ended."""
 
-    code = "CDC-401"
 
-
-class SourceError(PermanentError):
+class SourceError(PermanentError, code="CDC-202"):
     """The source answers, but its content cannot be used: the feed waits until that is corrected."""
 
-    code = "CDC-202"
 
-
-class DumpError(SourceError):
+class DumpError(SourceError, code="CDC-207", advice="copy the whole dump again, or dump again into an empty directory"):
     """A dump is incomplete, or is not as its tool writes it."""
 
-    code = "CDC-207"
-    default_advice = "copy the whole dump again, or dump again into an empty directory"
 
-
-class CheckpointError(SourceError):
+class CheckpointError(
+    SourceError,
+    code="CDC-205",
+    advice="see that the changefeed runs and nothing else writes this file: TiCDC rewrites it",
+):
     """The source's checkpoint-ts is missing, unreadable, or went backwards."""
 
-    code = "CDC-205"
-    default_advice = "see that the changefeed runs and nothing else writes this file: TiCDC rewrites it"
 
-
-class SchemaFileError(PermanentError):
+class SchemaFileError(PermanentError, code="CDC-206", advice="restore the file as TiCDC wrote it"):
     """A schema file is not JSON, does not match its checksum, or lacks what it must have."""
 
-    code = "CDC-206"
-    default_advice = "restore the file as TiCDC wrote it"
 
-
-class DdlError(PermanentError):
+class DdlError(PermanentError, code="CDC-208"):
     """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.lexer.DdlSyntaxError` says where."""
 
-    code = "CDC-208"
 
-
-class TableHeldError(PermanentError):
+class TableHeldError(PermanentError, code="CDC-501"):
     """A table cannot be updated and stays at its last good cut."""
 
-    code = "CDC-501"
 
-
-class UnreadableTableError(PermanentError):
+class UnreadableTableError(PermanentError, code="CDC-304"):
     """An Iceberg table in the catalog cannot be read: its metadata file is missing or damaged."""
 
-    code = "CDC-304"
 
-
-class QuarantineLimitError(PermanentError):
+class QuarantineLimitError(PermanentError, code="CDC-502"):
     """More rows of a batch cannot be used than the policy allows."""
 
-    code = "CDC-502"
 
-
-class StoredFormError(PermanentError):
+class StoredFormError(
+    PermanentError,
+    code="CDC-305",
+    advice="run the release of cdc_lakehouse that wrote it, or load the feed into a new lake",
+):
     """Data in the lake was stored in a form that this release does not know."""
 
-    code = "CDC-305"
-    default_advice = "run the release of cdc_lakehouse that wrote it, or load the feed into a new lake"
 
-
-class ConcurrentRunError(TransientError):
+class ConcurrentRunError(TransientError, code="CDC-402", advice="wait for it to end, then run again"):
     """Another run of the same feed is active."""
 
-    code = "CDC-402"
-    default_advice = "wait for it to end, then run again"
 
-
-class RunNotRecordedError(TransientError):
+class RunNotRecordedError(TransientError, code="CDC-403", advice="see whether it answers; the next run tries again"):
     """Dagster's storage did not take the record of a run, which has written nothing then."""
 
-    code = "CDC-403"
-    default_advice = "see whether it answers; the next run tries again"
 
-
-class AlertNotSentError(TransientError):
+class AlertNotSentError(
+    TransientError, code="CDC-601", advice="see whether the receiver is up, and its settings below `alerts` are right"
+):
     """A receiver of alerts did not take a message."""
 
-    code = "CDC-601"
-    default_advice = "see whether the receiver is up, and its settings below `alerts` are right"
 
-
-class ObjectMissingError(SourceError):
+class ObjectMissingError(SourceError, code="CDC-203", advice="put it back where it was; the next run reads it"):
     """An object that should be in the source is not there."""
 
-    code = "CDC-203"
-    default_advice = "put it back where it was; the next run reads it"
 
-
-class ObjectChangedError(SourceError):
+class ObjectChangedError(SourceError, code="CDC-204", advice="run again once nothing writes to it any more"):
     """An object is no longer the one that was listed, or changes while it is read."""
-
-    code = "CDC-204"
-    default_advice = "run again once nothing writes to it any more"
 
 
 def class_names(error: type[CdcError]) -> set[str]:

@@ -91,9 +91,7 @@ def kinds(trees: dict[str, ast.Module]) -> dict[str, bool]:
     definitions = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while new := [node for node in definitions if node.name not in found and bases_of(node) & found.keys()]:
         for node in new:
-            advised = any(
-                isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "default_advice" for each in node.body
-            )
+            advised = any(each.arg == "advice" for each in node.keywords)
             inherited = any(found[base] for base in bases_of(node) & found.keys())
             found[node.name] = advised or inherited or node.name in WITHOUT
     return found

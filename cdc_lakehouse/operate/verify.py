@@ -223,10 +223,8 @@ _ROWS_OF_A_BUCKET: Final = 4000
 _MOST_BUCKETS: Final = 1 << 20
 
 
-class NotComparableError(PermanentError):
+class NotComparableError(PermanentError, advice="run the feed, then verify again"):
     """The table cannot be compared in its current state."""
-
-    default_advice = "run the feed, then verify again"
 
 
 @dataclass(frozen=True)

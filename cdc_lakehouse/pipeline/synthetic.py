@@ -467,10 +467,8 @@ def _segment(
     )  # fmt: skip
 
 
-class NotRepairableError(PermanentError):
+class NotRepairableError(PermanentError, advice="load the table again (`cdc-lakehouse load`)"):
     """Events cannot repair the table."""
-
-    default_advice = "load the table again (`cdc-lakehouse load`)"
 
 
 def version_at(history: History, incarnation: str, checkpoint_ts: int) -> TableVersion:

@@ -21,12 +21,11 @@ from cdc_lakehouse.changelog.ddl.clauses import TableRef
 from cdc_lakehouse.errors import DdlError
 
 _SHOWN: Final = 200
+_ADVICE: Final = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
 
 
-class DdlSyntaxError(DdlError):
+class DdlSyntaxError(DdlError, advice=_ADVICE):
     """The parser does not understand a statement. `place` is the line and the column in it, from 1."""
-
-    default_advice = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
 
     def __init__(self, message: str, *, place: tuple[int, int] = (1, 1), **places: Any) -> None:
         super().__init__(message, **places)

@@ -82,10 +82,8 @@ class DatabaseColumn:
 Row = tuple[Any, ...]
 
 
-class TableChangedError(SourceError):
+class TableChangedError(SourceError, advice="run again"):
     """A table does not exist, or has changed."""
-
-    default_advice = "run again"
 
 
 class SourceDatabase:
