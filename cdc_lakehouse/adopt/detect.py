@@ -76,9 +76,8 @@ def format_version_for(engines: str) -> int:
     `ConfigurationError` for an unknown one."""
     names = [name.strip().lower() for name in engines.split(",") if name.strip()]
     if unknown := [name for name in names if name not in ENGINES]:
-        raise ConfigurationError(
-            f"{unknown[0]} is not a known engine", advice=f"known are {', '.join(ENGINES)}; leave others out"
-        )
+        advice = f"known are {', '.join(ENGINES)}; leave others out"
+        raise ConfigurationError(f"{unknown[0]} is not a known engine", advice=advice)
     return min((ENGINES[name] for name in names), default=LATEST_FORMAT)
 
 
@@ -104,9 +103,8 @@ def detect_source(uri: str, base: Path) -> Detected:
 def add_dump(detected: Detected, uri: str, base: Path) -> None:
     """Make the dump at a URI the `initial` of a source. A dump whose URI has no keys of its own is opened with those of
     the source. Raises as `detect_source` does."""
-    path, _ = split_query(uri)
     storage, secrets = store_options(uri)
-    root = anchor_uri(path, base)
+    root = anchor_uri(split_query(uri)[0], base)
     store = _open(root, storage or detected.storage, secrets or detected.secrets)
     detected.source["initial"], said = _initial(root, store)
     detected.found.append(said)
@@ -115,12 +113,9 @@ def add_dump(detected: Detected, uri: str, base: Path) -> None:
 
 
 def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
-    tool = detect_dump(store)
-    if tool is None:
-        raise SourceError(
-            f"{root} holds no finished dump",
-            advice="name the directory with the file metadata of Dumpling or mydumper, or @.json of MySQL Shell",
-        )
+    if (tool := detect_dump(store)) is None:
+        advice = "name the directory with the file metadata of Dumpling or mydumper, or @.json of MySQL Shell"
+        raise SourceError(f"{root} holds no finished dump", advice=advice)
     return {"type": tool, "uri": root}, f"a dump of {tool} at {root}"
 
 
@@ -136,18 +131,15 @@ def _open(root: str, storage: dict[str, Any], secrets: dict[str, str]) -> Object
 
 
 def _detect_sink(uri: str, base: Path) -> Detected:
-    path, _ = split_query(uri)
     storage, secrets = store_options(uri)
-    root = anchor_uri(path, base)
+    root = anchor_uri(split_query(uri)[0], base)
     store = _open(root, storage, secrets)
     store.check()
-    initial: dict[str, Any] | None = None
-    found: list[str] = []
-    unsure: list[str] = []
+    initial, found, unsure = dict[str, Any](), list[str](), list[str]()
     if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
         # It is in the sink's own bucket, which has the same settings.
         snapshot = f"{root}/{_SNAPSHOT}"
-        initial, said = _initial(snapshot, _open(snapshot, storage, secrets))
+        initial["initial"], said = _initial(snapshot, _open(snapshot, storage, secrets))
         found.append(said)
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)
@@ -159,10 +151,9 @@ def _detect_sink(uri: str, base: Path) -> Detected:
         if below := paths.roots_below(store):
             raise SourceError(f"{root} is no sink", advice=f"name one below it: {', '.join(below[:_SHOWN])}") from error
         if not seen.samples:
-            raise SourceError(
-                f"{root} holds no sink: it has neither metadata nor data files",
-                advice="check the URI; of a new changefeed, wait for its first checkpoint",
-            ) from error
+            advice = "check the URI; of a new changefeed, wait for its first checkpoint"
+            what = f"{root} holds no sink: it has neither metadata nor data files"
+            raise SourceError(what, advice=advice) from error
         found.append(f"no checkpoint-ts yet: {error.message}")
     if not seen.whole:
         found.append(f"the first {paths.LOOKED_AT} of its objects were looked at")
@@ -185,8 +176,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     source |= of_files.source
     unsure += of_files.unsure
     _tell_time_zone(of_files.offset, source, found, unsure)
-    if initial is not None:
-        source["initial"] = initial
+    source |= initial
     first, parts = utc_now().date(), [int(part) for part in (seen.first_date or "").split("-") if part]
     if parts:
         with contextlib.suppress(ValueError):
@@ -211,16 +201,11 @@ def _tell_time_zone(
 
 
 def _detect_topics(uri: str) -> Detected:
-    path, _ = split_query(uri)
-    brokers, _, names = path.removeprefix("kafka://").partition("/")
+    brokers, _, names = split_query(uri)[0].removeprefix("kafka://").partition("/")
     topics = [name for name in names.split(",") if name]
-    asked = _validated(
-        KafkaSource,
-        {
-            "type": "kafka", "format": registry.DEFAULT, "bootstrap_servers": brokers,
-            **({"topics": topics} if topics else {"topic_pattern": ".*"}),
-        },
-    )  # fmt: skip
+    which = {"topics": topics} if topics else {"topic_pattern": ".*"}
+    of_brokers = {"type": "kafka", "format": registry.DEFAULT, "bootstrap_servers": brokers}
+    asked = _validated(KafkaSource, {**of_brokers, **which})
     known = read_topics(asked)
     require_all(asked, known)
     if not topics:

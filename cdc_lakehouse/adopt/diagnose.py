@@ -165,9 +165,8 @@ def _java() -> _Shown:
     found = int(match[1]) if match else 0
     if found < _LEAST_JAVA:
         raise ConfigurationError(f"{java} is Java {found or 'of an unknown version'}", advice=advice)
-    if found not in _TESTED_JAVA:
-        return f"Java {found} at {java}", f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
-    return f"Java {found} at {java}", None
+    untested = f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
+    return f"Java {found} at {java}", None if found in _TESTED_JAVA else untested
 
 
 def _jars(config: LakehouseConfig) -> _Shown:
@@ -175,11 +174,8 @@ def _jars(config: LakehouseConfig) -> _Shown:
     if directory.is_dir():
         slow = f"; `{ARCHIVE_COMMAND}` once, and Spark starts in half of the time"
         return f"Spark's jars are in {directory}{'' if class_archive().is_file() else slow}", None
-    advice = (
-        f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "
-        "CDC_LAKEHOUSE_JARS at a copy"
-    )
-    return f"Spark's jars are not fetched yet: {directory} is not there", advice
+    advice = f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "
+    return f"Spark's jars are not fetched yet: {directory} is not there", f"{advice}CDC_LAKEHOUSE_JARS at a copy"
 
 
 def _memory(config: LakehouseConfig) -> _Shown:
@@ -222,10 +218,8 @@ def _catalog(lake: Lake) -> _Shown:
                 # The files are deleted, but their directories are left.
                 shutil.rmtree(path_of(lake.location(namespace)), ignore_errors=True)
     if found != _ROWS:
-        raise ConfigurationError(
-            "a table of the catalog has other rows than were written",
-            advice="check for a proxy or a cache in front of the warehouse",
-        )
+        what, advice = "a table of the catalog has other rows", "check for a proxy or a cache in front of the warehouse"
+        raise ConfigurationError(f"{what} than were written", advice=advice)
     return f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed", None
 
 
@@ -239,9 +233,8 @@ def _warehouse(lake: Lake) -> _Shown:
             found = file.read()
         files.delete(location)
     if found != content:
-        raise ConfigurationError(
-            "the warehouse gives other bytes than were written", advice="check for a proxy or a cache in front of it"
-        )
+        advice = "check for a proxy or a cache in front of it"
+        raise ConfigurationError("the warehouse gives other bytes than were written", advice=advice)
     return "a file was written to the warehouse, read, and removed", None
 
 
@@ -252,10 +245,8 @@ def _source(source: LogSource, ask: Callable[[], SourceStatus]) -> _Shown:
     seen = ["it can be read"]
     if status.checkpoint_ts is not None:
         seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
-    if status.pending_records is not None:
-        seen.append(f"{plural(status.pending_records, 'record')} to read")
-    if dates:
-        seen.append(f"files of {plural(len(dates), 'date')} to read")
+    seen += [] if status.pending_records is None else [f"{plural(status.pending_records, 'record')} to read"]
+    seen += [f"files of {plural(len(dates), 'date')} to read"] if dates else []
     return ", ".join([*seen, *source.sample()]), None
 
 
@@ -266,8 +257,8 @@ def _clock(ask: Callable[[], SourceStatus]) -> _Shown:
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
         return "the source is not ahead of this machine's clock", None
     ahead = time_span((commit_time(shown) - utc_now()).total_seconds())
-    said = f"the source's checkpoint-ts is {ahead} in the future"
-    return said, "set this machine's clock: lag and partitions follow it"
+    advice = "set this machine's clock: lag and partitions follow it"
+    return f"the source's checkpoint-ts is {ahead} in the future", advice
 
 
 def _tables(feed: FeedConfig, lake: Lake) -> _Shown:
@@ -275,10 +266,9 @@ def _tables(feed: FeedConfig, lake: Lake) -> _Shown:
     tables = source_tables(FeedRun(feed, lake))
     if not tables:
         return "the source shows no table yet", None
-    patterns = feed.tables
     names = [str(version.name) for version in tables]
-    taken = [version for version in tables if patterns.takes(version.name.database, version.name.table)]
-    idle = [each for each in patterns.include if not any(fnmatchcase(name, each) for name in names)]
+    taken = [version for version in tables if feed.tables.takes(version.name.database, version.name.table)]
+    idle = [each for each in feed.tables.include if not any(fnmatchcase(name, each) for name in names)]
     said = f"takes {len(taken)} of {plural(len(tables), 'table')}"
     if idle:
         said = f"{said}; tables.include has {', '.join(idle)}, which matches none: the source has {some(names)}"
@@ -321,8 +311,7 @@ def _of_binlog(database: SourceDatabase, how: str) -> _Shown:
         return said, None
     names = ", ".join(f"'{name}'" for name in _BINLOG)
     found = {str(name): str(value) for name, value in database.all(f"SHOW VARIABLES WHERE Variable_name IN ({names})")}
-    wrong = [f"{name} is {found.get(name)}" for name, value in _BINLOG.items() if found.get(name) != value]
-    if not wrong:
+    if not (wrong := [f"{name} is {found.get(name)}" for name, value in _BINLOG.items() if found.get(name) != value]):
         return said, None
     wanted = ", ".join(f"{name}={value}" for name, value in _BINLOG.items())
     return f"{said}; {', '.join(wrong)}", f"set {wanted} on the server whose binlog Canal reads"

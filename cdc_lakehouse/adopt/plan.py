@@ -39,9 +39,8 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     """Plan the pending DDL. Reads the source, the initial dump and the lake, and changes none of them. Raises the
     errors of reading the checkpoint and listing the sink."""
     checkpoint, history = _foreseen(run)
-    lives = history.incarnations()
-    recorded, takes = run.history.changes, run.feed.tables.takes
-    pending = [version for version in history.versions if version.origin not in recorded]
+    lives, takes = history.incarnations(), run.feed.tables.takes
+    pending = [version for version in history.versions if version.origin not in run.history.changes]
     pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
     statements: list[dict[str, Any]] = []
     for version in pending:
@@ -65,11 +64,8 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
                 continue
             if state is not None and life.dropped_ts is None and state.format_version != _format_version(run, life):
                 concerned.add(id)
-    plans = [
-        _table(run, tables, life)
-        for id, whole in lives.items()
-        if id in concerned and (life := whole.upto(checkpoint)) is not None
-    ]
+    upto = [life.upto(checkpoint) for id, life in lives.items() if id in concerned]
+    plans = [_table(run, tables, life) for life in upto if life is not None]
     initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
     return FeedPlan(run.feed.name, checkpoint, statements, plans, initial)
 
@@ -126,8 +122,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
     hold = hold or format_refusal(run.feed, life, state)
     version = _format_version(run, life)
     converted = table.converted_since(life.versions[0] if applied is None else applied.last)
-    defaults = version >= FIRST_WITH_VECTORS
-    plan = plan_evolution(state.columns, lake, state.order, converted, defaults=defaults)
+    plan = plan_evolution(state.columns, lake, state.order, converted, defaults=version >= FIRST_WITH_VECTORS)
     # As SQL: they are carried out as commits of metadata through Iceberg's own API.
     name, known = state.identifier.sql, {column.id for column in state.columns}
     statements: list[str] = []

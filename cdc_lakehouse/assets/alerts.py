@@ -11,11 +11,10 @@ import functools
 import itertools
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Final
 
 import dagster as dg
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
@@ -34,13 +33,9 @@ KINDS: Final[frozenset[ProblemKind]] = frozenset({"failed", "check", "maintenanc
 
 
 def run_problems(
-    instance: dg.DagsterInstance,
-    lake: Lake,
-    feed: FeedConfig,
-    checks: Collection[dg.AssetCheckKey],
-    watched: datetime.datetime,
-    now: datetime.datetime,
-) -> Iterator[Problem]:
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, checks: Collection[dg.AssetCheckKey],
+    watched: datetime.datetime, now: datetime.datetime,
+) -> Iterator[Problem]:  # fmt: skip
     """Yield the failed runs and checks of a feed, and overdue maintenance. `checks` are those of all assets in the code
     location; `watched` is since when the feed is watched."""
     # This reports a run whose process is gone as failed.
@@ -72,16 +67,14 @@ def run_problems(
         yield Problem(feed.name, "maintenance", "", f"maintenance {never}, and is due by {cron!r}: its runs say why")
 
 
-@dataclass
-class _CursorState:
+class _CursorState(BaseModel):
     """The cursor. watched: since when each feed is watched, in seconds since 1970. notified: by receiver, then by key
     of the problem."""
 
-    watched: dict[str, float] = field(default_factory=dict[str, float])
-    notified: dict[str, dict[str, NotifiedProblem]] = field(default_factory=dict[str, dict[str, NotifiedProblem]])
+    watched: dict[str, float] = {}
+    notified: dict[str, dict[str, NotifiedProblem]] = {}
 
 
-_CURSOR: Final = TypeAdapter(_CursorState)
 _Notified = tuple[str, dict[str, NotifiedProblem], bool, AlertNotSentError | None]
 """The label of a receiver, what it was notified of, whether there was a message, and why it was not taken."""
 
@@ -99,7 +92,7 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
     )
     def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            memory = _CURSOR.validate_json(context.cursor or "{}")
+            memory = _CursorState.model_validate_json(context.cursor or "{}")
         except ValidationError:  # It is of another form: open problems are sent once more.
             memory = _CursorState()
         checks = context.repository_def.asset_graph.asset_check_keys if context.repository_def is not None else ()
@@ -143,6 +136,6 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
         messages = sum(is_told for _, _, is_told, _ in found)
         taken = f"{messages - len(errors)} of {plural(messages, 'message')} taken"
         sent = f"{plural(len(problems), 'problem')}; {taken}"
-        return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=_CURSOR.dump_json(memory).decode())
+        return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=memory.model_dump_json())
 
     return dg.Definitions(sensors=[alert])

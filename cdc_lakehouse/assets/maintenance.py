@@ -25,10 +25,11 @@ _COMPACTION: Final = "Small files and deleted rows of current-state tables, rewr
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
     """Define the assets, their jobs, and their schedules if the configuration has them."""
-    settings = feed.maintenance
-    of_maintenance = keys.maintenance_key(feed.name), _MAINTENANCE, settings.schedule, Maintenance.maintain
-    of_compaction = keys.compaction_key(feed.name), _COMPACTION, settings.compaction_schedule, Maintenance.compact
-    return dg.Definitions.merge(_on_schedule(feed, *of_maintenance), _on_schedule(feed, *of_compaction))
+    settings, key, other = feed.maintenance, keys.maintenance_key(feed.name), keys.compaction_key(feed.name)
+    return dg.Definitions.merge(
+        _on_schedule(feed, key, _MAINTENANCE, settings.schedule, Maintenance.maintain),
+        _on_schedule(feed, other, _COMPACTION, settings.compaction_schedule, Maintenance.compact),
+    )
 
 
 def _on_schedule(
@@ -67,16 +68,14 @@ def _metadata(done: Maintained) -> dict[str, Any]:
         for row in done.tables
     ]
     after = [row.after or row.before for row in done.tables]
-    numbers: dict[str, Any] = {
+    return {
         "files": sum(health.files for health in after),
         "bytes": sum(health.bytes for health in after),
         **{rule.name: sum(row.counts[rule.name] for row in done.tables) for rule in RULES if rule.name},
         "tables_not_done": sum(row.deferred is not None for row in done.tables),
         **{f"removed_{name}": count for name, count in done.removed.items()},
+        **({"tables": dg.MetadataValue.table([dg.TableRecord(row) for row in rows])} if rows else {}),
     }
-    if rows:
-        numbers["tables"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
-    return numbers
 
 
 # Delete old runs from the Dagster instance, with their events and their logs.
@@ -124,18 +123,15 @@ def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.dateti
         by_date = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
         if by_date:
             which = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(by_date.values()))
-            records = instance.fetch_materializations(which, limit=len(by_date)).records
-            shown |= {record.run_id for record in records}
-    _delete(instance, [run for run in old if run not in shown])
-    kept = sum(run in shown for run in old)
-    return len(old) - kept, kept
+            shown |= {each.run_id for each in instance.fetch_materializations(which, limit=len(by_date)).records}
+    unseen = [run for run in old if run not in shown]
+    _delete(instance, unseen)
+    return len(unseen), len(old) - len(unseen)
 
 
 def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which: dg.RunsFilter) -> list[str]:
-    found = instance.get_run_records(
-        dg.RunsFilter(tags=which.tags, job_name=which.job_name, statuses=_ENDED, created_before=before)
-    )
-    return [record.dagster_run.run_id for record in found]
+    ended = dg.RunsFilter(tags=which.tags, job_name=which.job_name, statuses=_ENDED, created_before=before)
+    return [record.dagster_run.run_id for record in instance.get_run_records(ended)]
 
 
 def _delete(instance: dg.DagsterInstance, runs: Iterable[str]) -> None:

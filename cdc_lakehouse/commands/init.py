@@ -119,21 +119,17 @@ def command(
     catalog, secrets = _catalog(catalog_uri or _CATALOG)
     secrets |= detected.secrets.keys()
     if catalog["type"] == "rest":
-        unsure.append(
-            "lake.catalog: write its credential or token, and as warehouse the name that it has for one, if it has them"
-        )
+        unsure.append("lake.catalog: write its credential or token, and as warehouse the name that it has for one, if "
+                      "it has them")  # fmt: skip
     lake = {"warehouse": warehouse or _WAREHOUSE, "catalog": catalog}
     feed = {
-        "name": name or detected.name,
-        "source": settings,
+        "name": name or detected.name, "source": settings,
         **({} if format_version == LATEST_FORMAT else {"format_version": format_version}),
-        "tables": {"include": ["*.*"], "exclude": []},
-        "namespace": "{database}",
+        "tables": {"include": ["*.*"], "exclude": []}, "namespace": "{database}",
         "start_date": detected.start_date.isoformat(),
-    }
+    }  # fmt: skip
     document = {"lake": lake, **({"storage": detected.storage} if detected.storage else {}), "feeds": [feed]}
-    keyless = _without_key(document, detected.secrets, here)
-    if keyless:
+    if keyless := _without_key(document, detected.secrets, here):
         unsure.append(f"tables without a key are held until settings name one: {some(keyless)}")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(_text(document, unsure, keyless)) + "\n", encoding="utf-8")
@@ -172,9 +168,8 @@ def _checked_warehouse(uri: str) -> str:
 
 def _checked_catalog(uri: str) -> str:
     if uri != "glue" and uri.partition("://")[0].partition("+")[0] not in {*_KINDS, "sqlite", "postgresql", "mysql"}:
-        raise ConfigurationError(
-            f"a catalog at {uri} is not known", advice="write a URI of a form that the question shows, or glue"
-        )
+        advice = "write a URI of a form that the question shows, or glue"
+        raise ConfigurationError(f"a catalog at {uri} is not known", advice=advice)
     return uri
 
 

@@ -113,7 +113,15 @@ class _Feeds(Collector):
             if value is not None:
                 families[name].add_metric(labels, value)
 
-        statuses = {} if self._pool is None else self._statuses(self._pool)
+        statuses: dict[str, SourceStatus | None] = {}
+        if self._pool is not None:
+            with self._lock:
+                for feed in self._feeds:
+                    if feed.name not in self._asked:
+                        self._asked[feed.name] = self._pool.submit(self._ask, feed)
+                done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
+                statuses = {name: each.result() if each in done else None for name, each in self._asked.items()}
+                self._asked = {name: each for name, each in self._asked.items() if each not in done}
         for feed in self._feeds:
             state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
             try:
@@ -126,6 +134,7 @@ class _Feeds(Collector):
                 add(name, value, feed.name, *(() if table is None else (table.database, table.table)))
             if feed.name in statuses:
                 status = statuses[feed.name]
+                # None: it does not answer in time.
                 if status is None or status.error is not None:
                     why = "the source does not answer" if status is None else str(status.error)
                     say(f"feed {feed.name}: {why}", err=True)
@@ -139,16 +148,6 @@ class _Feeds(Collector):
                 add("last_run_duration_seconds", run.seconds, feed.name, run.job)
                 add("last_run_failed", run.error is not None, feed.name, run.job)
         return iter(families.values())
-
-    def _statuses(self, pool: ThreadPoolExecutor) -> dict[str, SourceStatus | None]:
-        """Return the statuses of the sources by feed; None for a source that does not answer in time."""
-        with self._lock:
-            for feed in self._feeds:
-                if feed.name not in self._asked:
-                    self._asked[feed.name] = pool.submit(self._ask, feed)
-            done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
-            asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
-            return {name: each.result() if each in done else None for name, each in asked.items()}
 
     def _ask(self, feed: FeedConfig) -> SourceStatus:
         try:

@@ -198,10 +198,8 @@ def _schema(table: ReadableTable) -> dict[str, Any]:
     columns = lake_columns(version.carried, value_format(run.feed, version.name))
     in_lake = {column.id: (column.name, column.type) for column in columns}
     return {
-        "feed": run.feed.name,
-        "database": table.name.database,
-        "table": table.name.table,
-        "iceberg_table": None if table.identifier is None else str(table.identifier),
+        "feed": run.feed.name, "database": table.name.database, "table": table.name.table,
+        "iceberg_table": table.identifier and str(table.identifier),
         "columns": [
             {
                 "name": column.name, "type": type_text(column.type), "nullable": column.nullable,

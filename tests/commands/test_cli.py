@@ -8,35 +8,22 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import dagster as dg
 import pytest
-from click.testing import Result
 
-from tests import commands
-from tests.commands import HEAVY, imported_by, run_that_fails
+from tests.commands import HEAVY, call, imported_by, run_that_fails
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import publish
 from tests.kit.terminals import Terminal, find_home, log_lines, os_user, say, shown_by_progress
 from tests.pipeline import Sink
 
-Call = Callable[..., Result]
 
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """A command with the configuration of `lake`, or another one."""
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    return partial(commands.call, config=tmp_path / "feed" / "lakehouse.yaml")
-
-
-def test_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DAGSTER_HOME")
+def test_mistyped_path_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     # Set by the command itself: put back when the test ends.
     monkeypatch.setattr(os, "environ", os.environ.copy())
     assert call("run", config=tmp_path / "mistyped" / "lakehouse.yaml").exit_code == 2

@@ -24,7 +24,7 @@ from sqlalchemy import event
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands import run
-from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, prepare_instance, until_signalled
+from cdc_lakehouse.commands.run import FollowedFeed, _Runner, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, EngineError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables import lease
@@ -48,19 +48,23 @@ def sink(lake: TestLake) -> Sink:
     return Sink(lake.sink, "t", checkpoint=10)
 
 
-def followed(lake: TestLake, make_pass: Callable[[int], str | None], instance: dg.DagsterInstance) -> FollowedFeed:
-    see = partial(poll_source, instance, lake.lake, lake.feed)
-    return FollowedFeed(lake.name, see, make_pass, interval=2)
+@pytest.fixture
+def runner(lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Runner:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    return _Runner(lake.config, progress="nothing")
+
+
+def followed(lake: TestLake, make_pass: Callable[[int], str | None]) -> FollowedFeed:
+    return FollowedFeed(lake.name, partial(poll_source, empty_instance(), lake.lake, lake.feed), make_pass, interval=2)
 
 
 class Passes:
     """Passes that publish what the sink shows, or fail."""
 
-    def __init__(self, lake: TestLake, instance: dg.DagsterInstance | None = None) -> None:
+    def __init__(self, lake: TestLake) -> None:
         self.attempts: list[int] = []
         self.error: Exception | None = None
-        self._lake = lake
-        self.feed = followed(lake, self, instance or empty_instance())
+        self._lake, self.feed = lake, followed(lake, self)
 
     def __call__(self, attempt: int) -> None:
         self.attempts.append(attempt)
@@ -124,25 +128,20 @@ def test_feeds_have_their_turns_and_none_waits_for_anothers_source(tmp_path: Pat
             for sink in sinks:
                 sink.checkpoint(11)
 
-    feeds = [followed(lake, partial(counted, number), empty_instance()) for number, lake in enumerate(lakes)]
+    feeds = [followed(lake, partial(counted, number)) for number, lake in enumerate(lakes)]
     follow(feeds, stop, interval=0.01)
     assert order == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("failure", "times", "of_this_process"),
-    [
-        ("EngineError", [0, 4, 12, 28, 60, 120], True),
-        ("Py4JError", [0, 4, 12, 28, 60, 120], True),
-        ("CatalogUnreachableError", [0, 4, 12, 28, 60, 120], False),
-        ("DumpError", [0, 1, 2, 3, 4, 5], False),
-    ],
-)
-def test_follow_passes_that_fail_are_made_later_and_later(
-    failure: str, times: list[int], of_this_process: bool
-) -> None:
+    ("failure", "waits", "of_this_process"),
+    [("EngineError", True, True), ("Py4JError", True, True), ("CatalogUnreachableError", True, False),
+     ("DumpError", False, False)],
+)  # fmt: skip
+def test_follow_passes_that_fail_are_made_later_and_later(failure: str, waits: bool, of_this_process: bool) -> None:
     """Each time the source has something new. Where another process may do better this one ends."""
     feed = FollowedFeed("a", lambda _: NEWS, lambda _: failure, interval=2)
+    times = [0, 4, 12, 28, 60, 120] if waits else [0, 1, 2, 3, 4, 5]
     assert [now for now in range(150) if feed.take_turn(now)][:6] == times
     assert bool(feed.failed_passes) == of_this_process
     if of_this_process:
@@ -199,11 +198,9 @@ def test_a_signal_ends_a_single_run_with_a_sentence(
     """In the midst of it: it reads a checkpoint that never comes."""
     lake.sink.mkdir()
     os.mkfifo(lake.sink / "metadata")
-    environment = {
-        **os.environ, "DAGSTER_HOME": str(tmp_path / "home"), "CDC_LAKEHOUSE_CONFIG": str(lake.config_path),
-    }  # fmt: skip
-    program = "from cdc_lakehouse.cli import main; main(['run'])"
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environment) as run:
+    own = {"DAGSTER_HOME": str(tmp_path / "home"), "CDC_LAKEHOUSE_CONFIG": str(lake.config_path)}
+    command = [sys.executable, "-c", "from cdc_lakehouse.cli import main; main(['run'])"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **own}) as run:
         end = writing_end(lake.sink / "metadata", run)
         run.send_signal(number)
         _, said = run.communicate(timeout=300)
@@ -213,19 +210,14 @@ def test_a_signal_ends_a_single_run_with_a_sentence(
     assert said.splitlines()[-1] == told and "Traceback" not in said
 
 
-def test_two_processes_make_the_instance_of_a_new_home(
-    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
-    prepare_instance()
+def test_two_processes_make_the_instance_of_a_new_home(runner: _Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, lock = list[object](), fcntl.flock
     monkeypatch.setattr(fcntl, "flock", lambda *what: (asked.append(what), lock(*what)))
     opened: list[dg.DagsterInstance] = []
 
     def opens() -> None:
         # Of a property that is cached, Python 3.11 makes one at a time.
-        opened.append(_Runner.instance.func(_Runner(lake.config, progress="nothing")))
+        opened.append(_Runner.instance.func(runner))
 
     other = threading.Thread(target=opens)
 
@@ -244,10 +236,9 @@ def test_two_processes_make_the_instance_of_a_new_home(
 
 
 def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
-    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    sink, runner = Sink(lake.sink, checkpoint=10), _Runner(lake.config, progress="nothing")
+    sink = Sink(lake.sink, checkpoint=10)
 
     def ran(**settings: object) -> tuple[bool, bool]:
         before = lake.metadata()
@@ -266,12 +257,13 @@ def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
     assert ran(format_version=2) == (True, True)
 
 
-def test_a_run_that_sees_another_begin_says_so(lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_sees_another_begin_says_so(
+    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has nothing to do, and looks without the lease."""
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(lease.Lease, "_renew", lambda _: None)
     Sink(lake.sink, checkpoint=10)
-    runner, other = _Runner(lake.config, progress="nothing"), lease.Lease(lake.lake, lake.name, "other", utc_now)
+    other = lease.Lease(lake.lake, lake.name, "other", utc_now)
     assert runner.try_run(lake.feed).published
 
     monkeypatch.setattr("cdc_lakehouse.commands.run.commit_time", lambda ts: (other.take(), commit_time(ts))[1])
@@ -312,12 +304,8 @@ def test_a_run_whose_first_writes_are_of_threads_is_recorded_once(
     assert len(Archive(lake.lake, lake.name, lake.run().store).copies()) == len(files)
 
 
-def test_a_run_that_dagster_does_not_record_writes_nothing(
-    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+def test_a_run_that_dagster_does_not_record_writes_nothing(lake: TestLake, runner: _Runner, tmp_path: Path) -> None:
     Sink(lake.sink, checkpoint=10)
-    runner = _Runner(lake.config, progress="nothing")
     assert runner.instance.get_runs() == []
     with contextlib.closing(sqlite3.connect(tmp_path / "home/history/runs.db")) as storage:
         storage.execute("CREATE TRIGGER fails BEFORE INSERT ON runs BEGIN INSERT INTO absent VALUES (1); END")
@@ -330,12 +318,11 @@ def test_a_run_that_dagster_does_not_record_writes_nothing(
 
 
 def test_following_begins_while_dagsters_storage_is_away(
-    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(dg.DagsterInstance, "get", away)
     monkeypatch.setattr(run, "until_signalled", lambda work: work(threading.Event()))
     turns: list[bool] = []
     monkeypatch.setattr(run, "follow", lambda feeds, *_: turns.extend(feed.take_turn(1) for feed in feeds))
-    run._follow(_Runner(lake.config, progress="nothing"), [lake.feed], 1, as_json=False)
+    run._follow(runner, [lake.feed], 1, as_json=False)
     assert turns == [False] and "feed" in (said := capsys.readouterr().err) and "away" in said
