@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (935, 5),
-    "cdc_lakehouse/assets": (2_144, 11),
-    "cdc_lakehouse/changelog": (4_959, 16),
-    "cdc_lakehouse/commands": (3_382, 15),
+    "cdc_lakehouse/adopt": (904, 5),
+    "cdc_lakehouse/assets": (2_133, 11),
+    "cdc_lakehouse/changelog": (4_958, 16),
+    "cdc_lakehouse/commands": (3_374, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_624, 20),
     "cdc_lakehouse/lake": (10_751, 30),
-    "cdc_lakehouse/operate": (2_265, 8),
-    "cdc_lakehouse/pipeline": (5_724, 17),
+    "cdc_lakehouse/operate": (2_263, 8),
+    "cdc_lakehouse/pipeline": (5_722, 17),
     "cdc_lakehouse/sample": (663, 3),
-    "cdc_lakehouse/sources": (5_725, 25),
-    "cdc_lakehouse/*.py": (886, 5),
-    "tests": (34_216, 234),
+    "cdc_lakehouse/sources": (5_723, 25),
+    "cdc_lakehouse/*.py": (849, 5),
+    "tests": (34_142, 229),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
