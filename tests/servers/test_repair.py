@@ -143,6 +143,27 @@ def test_differences_are_repaired_and_stay_repaired(feed: RepairedFeed) -> None:
     assert feed.values() == {1: 1, 2: 23, 3: 34, 5: 5}
 
 
+def test_run_beside_a_repair_keeps_what_the_log_says(feed: RepairedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is over before the repair is confirmed."""
+    feed.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
+    feed.lake.go_through()
+    for id, v in ((1, 11), (2, 22), (4, 4)):
+        feed.insert(id, v)
+
+    def confirm(*_: object, **__: object) -> bool:
+        feed.log(2, 20, change("U", 12, 2, 222), change("D", 13, 3, 3), change("I", 14, 4, 44), change("I", 15, 5, 5))
+        feed.lake.go_through()
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    assert "repaired d.t" in feed.verify("--repair", code=0).output
+    assert feed.values() == {1: 11, 2: 222, 4: 44, 5: 5} and feed.repairs() == [(1, 2, 1)]
+    feed.lake.lake.catalog.drop_table(feed.lake.tables()["d", "t"].name())
+    feed.lake.configure(tables={"exclude": ["d.none"]})
+    feed.lake.go_through()
+    assert feed.values() == {1: 11, 2: 222, 4: 44, 5: 5}, "computed anew"
+
+
 def evaluated(feed: RepairedFeed) -> Sequence[dg.AssetCheckEvaluation]:
     """What the scheduled job finds."""
     definitions = build_definitions(load(feed.lake.config_path))
