@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -124,7 +127,8 @@ def postgres() -> Iterator[int]:
             how = {"env": environment, "cwd": directory, "timeout": 120}
             subprocess.run(command, input=said, text=True, check=True, capture_output=True, **how)
 
-        call("initdb", "-D", str(data), "-U", "dagster", "-A", "scram-sha-256", "--no-sync", f"--pwfile={password}")
+        how = ["-A", "scram-sha-256", "--encoding=UTF8", "--no-sync", f"--pwfile={password}"]
+        call("initdb", "-D", str(data), "-U", "dagster", *how)
         made = "CREATE DATABASE dagster;\nCREATE DATABASE iceberg;\n"
         call("postgres", "--single", "-D", str(data), "postgres", said=made)
         port = free_port()
@@ -155,12 +159,13 @@ def prefetch(installed: Installed, *options: str) -> None:
     installed.run(*command, env={"CDC_LAKEHOUSE_JARS": str(JARS)})
 
 
-def tables(installed: Installed, env: dict[str, str]) -> dict[str, int]:
+def tables(installed: Installed, env: dict[str, str], *namespaces: str) -> dict[str, int]:
     """Rows by table, read by what was installed."""
     program = (
         "import json, cdc_lakehouse.config as c; from cdc_lakehouse.lake.catalog import Lake\n"
         "config = c.load(); catalog = Lake(config.lake, config.storage).catalog\n"
-        "print(json.dumps({'.'.join(t): catalog.load_table(t).scan().count() for t in catalog.list_tables('shop')}))"
+        f"found = [t for each in {namespaces or ('shop',)} for t in catalog.list_tables(each)]\n"
+        "print(json.dumps({'.'.join(t): catalog.load_table(t).scan().count() for t in found}))"
     )
     return json.loads(installed.run("python", "-c", program, env=env).splitlines()[-1])
 
@@ -314,6 +319,47 @@ def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server
         rows = rows_in_duckdb(printed.replace("(not shown)", TOKEN).replace("SELECT *", "SELECT count(*)"), keys)
         assert rows == [(tables(installed, env)["shop.orders"],)]
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
+
+
+@pytest.mark.long
+def test_two_feeds_in_postgres_are_true_after_kills(
+    installed: Installed, postgres: int, tmp_path: Path, home: Path
+) -> None:
+    """Both run at once, each killed at any moment, until they are let through."""
+    places, feeds = {name: tmp_path / name for name in ("north", "south")}, list[dict[str, Any]]()
+    for name, place in places.items():
+        sample(installed, place)
+        (feed,) = yaml.safe_load((place / "lakehouse.yaml").read_text())["feeds"]
+        feeds.append({**feed, "name": name, "namespace": name, "source": {**feed["source"], "uri": f"{place}/sink"}})
+    uri = f"postgresql+psycopg://dagster:${{PASSWORD}}@127.0.0.1:{postgres}/iceberg"
+    lake = {"warehouse": str(tmp_path / "warehouse"), "catalog": {"type": "sql", "uri": uri}}
+    config = tmp_path / "lakehouse.yaml"
+    config.write_text(yaml.safe_dump({"lake": lake, "feeds": feeds}), encoding="utf-8")
+    env = {
+        "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS), "PASSWORD": PASSWORD,
+        "DAGSTER_HOME": str(tmp_path),
+    }  # fmt: skip
+    prefetch(installed, "--warehouse", "file:///any", "--catalog-uri", "postgresql://any")
+    seed, killed = random.SystemRandom().randrange(10_000), 0
+    draw = random.Random(seed)
+    for number in range(9):
+        with contextlib.ExitStack() as stack:
+            started: list[subprocess.Popen[bytes]] = []
+            for name, place in places.items():
+                installed.run("cdc-lakehouse", "sample", "--directory", str(place), "--follow", "--batches", "1")
+                command = [installed.program("cdc-lakehouse"), "run", "--feed", name]
+                run = running(command, None, tmp_path / f"{name}.log", installed.variables(env), tmp_path)
+                started.append(stack.enter_context(run))
+            time.sleep(draw.uniform(2, 9) if number < 8 else 0)
+            for process in started:
+                if number < 8:
+                    killed += process.poll() is None
+                    process.kill()
+                assert process.wait(SECONDS) in ((0, -signal.SIGKILL) if number < 8 else (0,)), (seed, number)
+    assert killed > 3, seed
+    found = tables(installed, env, *places)
+    for name, place in places.items():
+        check_tables({table.replace(name, "shop"): rows for table, rows in found.items()}, place / "sink")
 
 
 HERE: Final = "{}.{}".format(*sys.version_info)
