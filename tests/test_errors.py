@@ -80,7 +80,7 @@ WITHOUT: Final = {
 """Kinds of errors, with those below them, and who gives their advice."""
 ADVISED_ELSEWHERE: Final = {
     ("ConfigurationError", "config/file.py"): "each fault of the list says what is allowed",
-    ("TableHeldError", "pipeline/changes.py"): "the text, which `plan` shows alone, ends with what to do",
+    ("TableHeldError", "pipeline/apply.py"): "the text, which `plan` shows alone, ends with what to do",
     ("SourceError", "sources/kafka/client.py"): "what is wrong with a message, a row of the quarantine",
 }
 

@@ -13,9 +13,8 @@ from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.pipeline.changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
-from cdc_lakehouse.pipeline.feed_tables import FeedTable
+from cdc_lakehouse.pipeline.feed_tables import FeedTable, format_refusal, is_purged
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 

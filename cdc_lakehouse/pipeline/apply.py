@@ -9,26 +9,28 @@ current names to the wanted ones.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TransientError, UnreadableTableError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TableHeldError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
-from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
     TableState,
@@ -41,6 +43,7 @@ from cdc_lakehouse.lake.current.tables import (
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.current.update_tasks import (
     PlannedTable,
+    RecomputedKeys,
     RowCounts,
     StoredTable,
     TableUpdate,
@@ -54,17 +57,223 @@ from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, Tabl
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segments
-from cdc_lakehouse.pipeline.changes import EventEstimates, News, TableChanges, find_changed_tables
-from cdc_lakehouse.pipeline.feed_tables import is_taken, left_ts
-from cdc_lakehouse.pipeline.holds import Holds, find_unapproved, hold_reason
+from cdc_lakehouse.lake.tables.segments import (
+    DECODED,
+    DUMP,
+    IS_REPLACED,
+    OFFSETS,
+    REPAIR,
+    Segment,
+    applied_content,
+    may_hold,
+)
+from cdc_lakehouse.pipeline.feed_tables import (
+    EventEstimates,
+    FeedTable,
+    format_refusal,
+    is_purged,
+    is_taken,
+    key_columns,
+    left_ts,
+    value_format,
+)
+from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.synthetic import SyntheticWriter
 
+# What is new for each table: the part of the feed that a run must apply to it.
 
-@dataclass(frozen=True, slots=True)
-class TableLocation:
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What one run must apply to one table. Timestamps are commit-ts (TSO).
+
+    applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
+    redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
+      are recomputed from the full event history. earlier: the snapshots of `events` with what the table has applied of
+      such segments.
+    rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be, or because
+      one of the earlier snapshots no longer exists. recompute: whether it is because a person requested it.
+    keys_may_collide: whether keys that differ in the source can be equal in the lake (zero dates that became NULL).
+    events: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
+
+    number: int
+    table: FeedTable
+    state: TableState | None
+    applied_ts: int
+    checkpoint_ts: int
+    rebuild: bool = False
+    redecoded: tuple[Segment, ...] = ()
+    earlier: frozenset[int] = frozenset()
+    recompute: bool = False
+    keys_may_collide: bool = False
+    events: tuple[int, bool] = (0, False)
+
+    @property
+    def life(self) -> Incarnation:
+        return self.table.life
+
+    @property
+    def target(self) -> TableVersion:
+        return self.life.last
+
+    @property
+    def applied_version(self) -> TableVersion:
+        """The version that the rows in the lake were written under."""
+        before = self.life.upto(self.applied_ts)
+        return self.life.versions[0] if before is None else before.last
+
+    @property
+    def is_rebuilt(self) -> bool:
+        return self.rebuild or self.recompute
+
+    @property
+    def replaces_all_rows(self) -> bool:
+        return self.is_rebuilt or self.table.void_upto_ts > self.applied_ts
+
+    @property
+    def recomputes_keys(self) -> bool:
+        """Whether its changed keys are recomputed from all of their events."""
+        return not self.is_rebuilt and (self.keys_may_collide or bool(self.redecoded))
+
+    @property
+    def reads_all_events(self) -> bool:
+        return self.is_rebuilt or self.recomputes_keys
+
+    @property
+    def reads_new_events(self) -> bool:
+        return self.state is not None and not self.reads_all_events
+
+    @property
+    def recomputed(self) -> RecomputedKeys | None:
+        """The keys to recompute; None when everything that is read is applied."""
+        segments = frozenset(segment.segment for segment in self.redecoded)
+        return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
+
+    def spans(self) -> list[KeyedSpan]:
+        """Return the spans of the table's events."""
+        applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
+        return self.table.spans(self.number, applied, synthetic_stage(self.checkpoint_ts))
+
+
+class News:
+    """What is new between the last cut and a checkpoint-ts: which tables the new segments and the new history can
+    concern. `misfits` are the open rows of the quarantine that their tables cannot take; `everywhere` is whether any
+    table can have changes."""
+
+    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
+        self.run, self.checkpoint_ts = run, checkpoint_ts
+        self.misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+        has_ddl = len(run.history.history.versions) != run.last_cut.versions
+        self.everywhere = has_ddl or run.settings != run.last_cut.settings
+
+    @functools.cached_property
+    def recent(self) -> Set[TableName] | None:
+        """The tables that the new segments can concern; None for any."""
+        cut = self.run.last_cut
+        concerned = (pc.field("batch") > cut.batch) & (IS_REPLACED | (pc.field("events") > 0))
+        if self.checkpoint_ts > cut.checkpoint_ts:
+            # Segments that were decoded before and exceeded the checkpoint at that time.
+            began = pc.field("min_commit_ts") <= self.checkpoint_ts
+            concerned = concerned | ((pc.field("max_commit_ts") > cut.checkpoint_ts) & began)
+        rows = self.run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
+        names = rows.group_by(["kind", "database", "table"]).aggregate([]).to_pylist()
+        if any(row["kind"] == OFFSETS for row in names):
+            return None
+        return {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
+
+    def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
+        """Return segments decoded since `batch` with events that the table had passed, or had in another form. Ignored
+        events do not count, unless they are rows of a dump or of a repair, which follow a DDL of their own. Segments
+        with rows that the table could not take and skipped, under an earlier policy, are included."""
+        passed = pc.field("min_commit_ts") <= applied_ts
+        counts = pc.field("kind").isin([DUMP, REPAIR])
+        if void_upto_ts < applied_ts:
+            counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
+        late = (pc.field("batch") > batch) & (passed & counts | IS_REPLACED) & may_hold(life.names)
+        unusable = () if self.run.feed.policy.quarantine == "skip" else self.misfits
+        own = {row.segment for row in unusable if TableName(row.database or "", row.table or "") in life.names}
+        passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
+        return self.run.segments.select((pc.field("state") == DECODED) & (late | passed_by))
+
+
+def find_changed_tables(
+    tables: CurrentTables, news: News, lives: Mapping[str, Incarnation], holds: Holds
+) -> tuple[list[TableChanges], Holds]:
+    """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
+    out to be blocked."""
+    run, history, cut = news.run, news.run.history.history, news.run.last_cut
+    # The reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they would not
+    # fit now.
+    refused: dict[str, str] = {}
+    if not news.everywhere and (cut.checkpoint_ts, cut.batch) == (news.checkpoint_ts, run.segments.batch):
+        names = {TableName(row.database or "", row.table or "") for row in news.misfits}
+        known = history.incarnations()
+        refused = {id: why for id, why in cut.held if (life := known.get(id)) and life.last.name in names}
+    found: list[TableChanges] = []
+    reasons: dict[str, str] = {}
+    for id, life in lives.items():
+        shown = run.shows(life)
+        over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
+        if id in holds or (over and shown and (is_purged(run.feed, life) or not news.everywhere)):
+            continue
+        if id in refused:
+            reasons[id] = refused[id]
+            continue
+        passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
+        asked = life.last.name in run.rebuild
+        has_ddl = any(version.commit_ts > passed and version.effect != "none" for version in life.versions)
+        is_concerned = asked or news.everywhere or has_ddl
+        is_concerned = is_concerned or news.recent is None or not news.recent.isdisjoint(life.names)
+        if shown and not is_concerned:
+            continue
+        try:
+            state = tables.find(life)
+            if state is None and life.is_replaced_by_dump:
+                continue  # It never existed: the dump came first.
+            recompute = asked and life.dropped_ts is None
+            found.append(_changes(news, len(found), life, state, passed, batch, recompute))
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            reasons[id] = hold_reason(error, "be looked at", life.last.name)
+    return found, reasons
+
+
+def _changes(
+    news: News, number: int, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
+) -> TableChanges:
+    feed, upto = news.run.feed, news.checkpoint_ts
+    table = FeedTable.of(feed, life)
+    if not table.key:
+        # It was dropped: others are held. The configuration may name the key of the table that has its name now.
+        raise TableHeldError("none of its columns is known to be its key")
+    if state is not None and (refusal := format_refusal(feed, life, state)) is not None:
+        raise TableHeldError(refusal)
+    if state is None or not state.schema_fingerprint:
+        return TableChanges(number, table, state, BEGINNING, upto)
+    applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
+    before = life.upto(state.applied_ts)
+    # Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
+    # configuration, another key.
+    rebuild = before is None
+    if before is not None:
+        key = tuple(lake_name(column) for column in key_columns(feed, before.last))
+        values = value_format(feed, before.last.name)
+        fingerprint = schema_fingerprint(before, values)
+        rebuild = fingerprint != state.schema_fingerprint or bool(state.key is not None and key and key != state.key)
+    void_for_all = max(table.void_upto_ts, life.versions[0].since)
+    redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
+    contents = (applied_content(segment, batch) for segment in redecoded)
+    earlier = frozenset(id for id in contents if id is not None)
+    if earlier and not earlier <= news.run.appended().snapshots:
+        rebuild, redecoded, earlier = True, (), frozenset()
+    return TableChanges(number, table, state, applied, upto, rebuild, redecoded, earlier, recompute)
+
+
+# Names.
+
+
+class TableLocation(NamedTuple):
     """A table with its current and its wanted identifier."""
 
     life: Incarnation
@@ -105,7 +314,7 @@ def rename_to_source_names(
             # A cycle: one of them is parked.
             parking = tables.parking_identifier(own.life, own.life.last.name)
             if renamed(own, own.now, parking):
-                moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
+                moving[moving.index(own)] = own._replace(now=parking)
         elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
             # It was dropped in the source, or renamed to a name that is not taken, and kept here; its name is needed
             # again.
@@ -217,9 +426,7 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
     # The files hold the right number of rows. Otherwise they are unused.
     written, counts, removed = _rows_of(updated.files), updated.counts, sum(map(len, updated.deleted.values()))
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
-    if planned.table.rewrites:
-        lost = lost or _rows_of(updated.rewritten) != state.row_count - removed
-    if lost:
+    if lost or (planned.table.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
     properties = {
         names.DATABASE: changes.target.name.database,
@@ -292,6 +499,8 @@ def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChange
     return made
 
 
+# The step.
+
 _AT_ONCE: Final = 2
 """The number of tables that are planned or committed at the same time."""
 _TRIES: Final = 3
@@ -299,8 +508,7 @@ _TRIES: Final = 3
 fails."""
 
 
-@dataclass(frozen=True)
-class AppliedTable:
+class AppliedTable(NamedTuple):
     """One table's part of a run: its state and its key, the counts of what was written, and whether the whole table was
     recomputed from all events."""
 
@@ -313,11 +521,10 @@ class AppliedTable:
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of the step.
-
-    lives: the taken tables of the feed as of the checkpoint. tables: those that this run published. held: the reason by
-    incarnation (or by name, when there is none) for held tables. left: the tables that were renamed to a name that the
-    feed does not take. waiting: those with changes that the run was told not to apply."""
+    """The result of the step. lives: the taken tables of the feed as of the checkpoint. tables: those that this run
+    published. held: the reason by incarnation (or by name, when there is none) for held tables. left: the tables that
+    were renamed to a name that the feed does not take. waiting: those with changes that the run was told not to
+    apply."""
 
     checkpoint_ts: int
     lives: Mapping[str, Incarnation]
@@ -333,8 +540,8 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     known = {id: life for id, whole in history.incarnations().items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(feed.tables, life)}
     left_at = {id: at for id, life in known.items() if (at := left_ts(feed.tables, life)) is not None}
-    left = {id: known[id] for id in left_at}
-    holds = run.holds(known, upto)
+    left, counts = {id: known[id] for id in left_at}, EventEstimates(run.segments, cut.checkpoint_ts)
+    holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds, left)
     tables = CurrentTables(run.lake, feed)
@@ -344,27 +551,25 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
             run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
     holds = find_unapproved(feed, run.decisions, tables, free) | holds
-    of_feed = feed, run.segments, run.events, run.quarantine
-    synthetic = SyntheticWriter(*of_feed, run.appended, lambda: run.spark, run.clock, run.log)
-    repairs, run.repairs = run.repairs, ()
-    synthetic.write_repairs(history, repairs)
+    synthetic = SyntheticWriter(run)
+    synthetic.write_repairs()
     holds = synthetic.write_moved_rows(lives, holds) | holds
-    same_settings = run.settings == cut.settings
-    misfits = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
-    news = News(feed, history, run.segments, misfits, cut, upto, same_settings, run.shows, run.appended)
-    changed, refused = find_changed_tables(tables, news, lives, holds, run.rebuild)
-    waiting: tuple[TableName, ...] = ()
-    if only is not None:
-        waiting = tuple(changes.target.name for changes in changed if changes.target.name not in only)
-        wanted = [changes for changes in changed if changes.target.name in only]
-        changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
+    changed, refused = find_changed_tables(tables, News(run, upto), lives, holds)
+    waiting = tuple(each.target.name for each in changed if only is not None and each.target.name not in only)
+    wanted = [each for each in changed if each.target.name not in waiting]
+    changed = [replace(each, number=number) for number, each in enumerate(wanted)]
     done: list[_Turn] = []
     holds = refused | holds
     if changed:
         run.log.info("%s with changes", plural(len(changed), "table"))
         run.events.ensure()
-        counts = EventEstimates(run.segments.rows, run.last_cut.checkpoint_ts)
-        of_dump = _rows_of_dump(run.segments) if run.typed else {}
+        of_dump: dict[TableName, int] = {}
+        if run.typed and (others := run.segments.decoded_beside(DUMP)) is not None:
+            # The number of rows of each table whose decoded events are all of the dump.
+            decoded = run.segments.rows.filter((pc.field("state") == DECODED) & (pc.field("kind") == DUMP))
+            counted = decoded.group_by(["database", "table"]).aggregate([("events", "sum")]).to_pylist()
+            rows = {TableName(row["database"], row["table"]): row["events_sum"] for row in counted}
+            of_dump = {name: count for name, count in rows.items() if name not in others}
         rest, tries = list(changed), _TRIES
         failed: Holds = {}
         while rest:
@@ -381,10 +586,10 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     dropped = {id: life for id, life in lives.items() if id in holds and life.dropped_ts is not None}
     gone = [(life, life.dropped_ts, holds[id]) for id, life in dropped.items()]
     # To readers, those are dropped that were renamed since the last cut to a name that is not taken.
-    marked = cut.checkpoint_ts if same_settings else BEGINNING
-    why = "it was renamed to {}, which the configuration does not take, and stays as it is"
-    lately = (id for id, at in left_at.items() if at > marked or id in cut.held_incarnations)
-    gone += [(left[id], left_at[id], why.format(left[id].last.name)) for id in lately]
+    marked = cut.checkpoint_ts if run.settings == cut.settings else BEGINNING
+    for id in [id for id, at in left_at.items() if at > marked or id in cut.held_incarnations]:
+        why = f"it was renamed to {left[id].last.name}, which the configuration does not take, and stays as it is"
+        gone.append((left[id], left_at[id], why))
     holds = {id: reason for id, reason in holds.items() if id not in dropped}
     unmarked: dict[str, str] = {}
     for life, commit_ts, reason in gone:
@@ -523,15 +728,6 @@ def _try(
 
     _each(run.log, sound, one, _AT_ONCE, "tables are committed")
     return turns
-
-
-def _rows_of_dump(segments: Segments) -> dict[TableName, int]:
-    """Return the number of rows of each table whose decoded events are all of the dump."""
-    others = segments.decoded_beside(DUMP)
-    decoded = segments.rows.filter((pc.field("state") == DECODED) & (pc.field("kind") == DUMP))
-    counted = decoded.group_by(["database", "table"]).aggregate([("events", "sum")]).to_pylist()
-    rows = {TableName(row["database"], row["table"]): row["events_sum"] for row in counted}
-    return {} if others is None else {name: count for name, count in rows.items() if name not in others}
 
 
 def _again(tables: CurrentTables, turn: _Turn, tries: int) -> TableChanges | None:

@@ -1,8 +1,6 @@
-"""A Canal server as a source: its entries land in `records`, and are acknowledged once they have landed.
-
-A run that ends between the two, or before the next step has recorded them, is completed by the next run: redelivered
-entries are recognized, and `records` holds the batch that landed last.
-"""
+"""A Canal server as a source: its entries land in `records`, and are acknowledged once they have landed. A run that
+ends between the two, or before the next step has recorded them, is completed by the next run: redelivered entries are
+recognized, and `records` holds the batch that landed last."""
 
 from __future__ import annotations
 
@@ -30,11 +28,9 @@ class CanalServer(RecordSource):
     again, as it is not acknowledged."""
 
     shown = SourceKind(
-        "canal",
-        "Entries of the Canal server, each once, as it gave them.",
-        "entries",
-        "Asks the Canal server whether entries wait.",
-    )
+        "canal", "Entries of the Canal server, each once, as it gave them.",
+        "entries", "Asks the Canal server whether entries wait.",
+    )  # fmt: skip
     can_stick = True
     look_takes = True
     dump_comes_first = False

@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.progress import reading_reported
-from cdc_lakehouse.pipeline.run import FeedRun, require_no_gap
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database import reading
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
 from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
@@ -51,20 +51,21 @@ class _RangeRead:
 
 class DatabaseDump:
     """The dump that a feed begins with, or that tables are loaded from again; it is made when it does not exist.
-
     `store` is that of `location_of`; `takes` says which tables are read."""
 
     def __init__(
         self, run: FeedRun, initial: InitialLoad, store: ObjectStore, takes: Callable[[TableName], bool]
     ) -> None:
         assert initial.database is not None
-        self._run = run
-        self._initial = initial
-        self._database = initial.database
-        self._store = store
-        self._takes = takes
+        self._run, self._initial, self._database, self._store, self._takes = (
+            run,
+            initial,
+            initial.database,
+            store,
+            takes,
+        )
+        # The name of the file that this run writes for a table that it could not read: the next run tries again.
         self._failed = f"failed_{secrets.token_hex(4)}"
-        """The name of the file that this run writes for a table that it could not read: the next run tries again."""
 
     def read(self) -> Dump:
         """Return the dump, and make it if necessary. Raises `SourceUnreachableError`, and `SourceError` when the
@@ -138,7 +139,7 @@ class DatabaseDump:
         # Before anything is read: the feed's log can be another one, or begin after the position.
         run.source.join_point(position)
         if position.tso is not None:
-            require_no_gap(run.feed, run.history, run.source.first_ts(), position.tso)
+            run.require_no_gap(position.tso)
             with database.as_of(position.tso):
                 self._add(database, plan, position, self._definitions(database, plan).values())
         else:
@@ -226,13 +227,9 @@ class DatabaseDump:
 
 
 def _read_share(
-    connection: DatabaseConnection,
-    tso: int | None,
-    io: Mapping[str, str],
-    root: str,
-    failed: str,
+    connection: DatabaseConnection, tso: int | None, io: Mapping[str, str], root: str, failed: str,
     share: Sequence[_RangeRead],
-) -> tuple[()]:
+) -> tuple[()]:  # fmt: skip
     """Read the ranges of a task, one after the other, and skip those of a table that has changed."""
     files = load_file_io(dict(io), root)
     over: set[str] = set()

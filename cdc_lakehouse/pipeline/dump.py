@@ -12,7 +12,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.types import ListType
 
@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.config import InitialLoad, StorageConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.formats.dump import DumpContext, decode_rows
@@ -35,16 +35,12 @@ from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
-from cdc_lakehouse.pipeline.run import FeedRun, append_files, load_changes, loads_of, require_no_gap
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, Source
-from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
+from cdc_lakehouse.pipeline.run import FeedRun, append_files
+from cdc_lakehouse.pipeline.source import Batches, Landed, Source
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
 from cdc_lakehouse.sources.object_store import SegmentRef, open_store
-
-if TYPE_CHECKING:
-    from cdc_lakehouse.config import StorageConfig
-
 
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
@@ -75,10 +71,8 @@ class DumpSource(Source):
     schema_faults = frozenset({BAD_TABLE_OF_DUMP})
 
     def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
-        self._run = run
-        self._initial = initial
-        self._joined: dict[DumpPosition, JoinPoint] = {}
-        self._types_rows = True
+        self._run, self._initial, self._types_rows = run, initial, True
+        self._join = functools.cache(lambda position: run.source.join_point(position))
         self._store = open_store(initial.uri or location_of(run.lake, run.feed.name), run.lake.storage)
 
     @functools.cached_property
@@ -117,7 +111,7 @@ class DumpSource(Source):
     def _is_needed(self) -> bool:
         """Whether the feed cannot continue without the dump: a table without any of its rows would begin empty, as it
         is not known which of the feed's it is by now."""
-        loads = loads_of(self._run.history)
+        loads = self._run.loaded
         return not loads or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
 
     @property
@@ -148,36 +142,40 @@ class DumpSource(Source):
     def undefined(self) -> Sequence[Rejected]:
         """Return a quarantine row for each table that landed and whose columns the history does not have from the
         dump."""
-        recorded = {(TableName(each.database, each.table), each.commit_ts) for each in load_changes(self._run.history)}
+        recorded = {(TableName(each.database, each.table), each.commit_ts) for each in self._run.loads}
         message = f"the dump went before it told the table's columns: {_WAY_OUT}"
         taken = self._taken
         last = {name: max(each or 0 for each in positions) for name, positions in self._landed().items()}
-        return [
-            Rejected(_segment_name(at, ""), None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table)
-            for name, at in last.items()
-            if (name, at) not in recorded and taken.takes_name(name)
-        ]
+        lost = [(name, at) for name, at in last.items() if (name, at) not in recorded and taken.takes_name(name)]
+        return [_bad_table(name, _segment_name(at, ""), message) for name, at in lost]
 
     def pending(self) -> PendingLoad | None:
         """Return the rest of the load; None when nothing is left. Neither loads anything nor queries the database."""
         if not self.has_rows_left:
             return None
-        if self._initial.database is not None and not loads_of(self._run.history):
+        if self._initial.database is not None and not self._run.loaded:
             return PendingLoad(None, None, None, None, reading_of(self._run.lake, self._run.feed))
-        landed = [segment for batch in self._run.segments.undecoded(DUMP).values() for segment in batch]
         fault = self.fault
         wanted = self._wanted_tables() if fault is None else []
-        names = {(segment.database, segment.table) for segment in landed}
-        names |= {(table.name.database, table.name.table) for table in wanted}
-        sizes = [segment.size for segment in landed] + [file.size for table in wanted for file in table.files]
-        return PendingLoad(len(names), len(sizes), sum(sizes), fault or self.waits)
+        left = [(s.database, s.table, s.size) for batch in self._run.segments.undecoded(DUMP).values() for s in batch]
+        left += [(table.name.database, table.name.table, file.size) for table in wanted for file in table.files]
+        names = {each[:2] for each in left} | {(table.name.database, table.name.table) for table in wanted}
+        return PendingLoad(len(names), len(left), sum(size for *_, size in left), fault or self.waits)
 
     def land(self) -> Landed:
         run = self._run
-        require_no_gap(run.feed, run.history, run.source.first_ts(), self.load_ts[0])
+        run.require_no_gap(self.load_ts[0])
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
-        tables = self._wanted_tables()
-        segments = [segment for table in tables for segment in self._segments(table, batches)]
+        tables, segments = self._wanted_tables(), list[Segment]()
+        for table in tables:
+            at, files = self._at(table), [(each.path, each.size, each.etag, each.modified) for each in table.files]
+            # A table without rows has its schema file.
+            for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
+                segments.append(Segment(
+                    segment=_segment_name(at, path), kind=DUMP, database=table.name.database, table=table.name.table,
+                    table_version=at, size=size, etag=etag, modified_at=modified, batch=batches.of_file(size),
+                    state=LANDED, landed_at=run.landed_at,
+                ))  # fmt: skip
         known = run.segments.known(segment.segment for segment in segments)
         new = tuple(segment for segment in segments if segment.segment not in known)
         if new:
@@ -198,7 +196,7 @@ class DumpSource(Source):
                 feed=run.feed.name,
                 advice="write database.table, as the dump has it",
             )
-        loads, landed = loads_of(run.history), self._landed()
+        loads, landed = run.loaded, self._landed()
         wanted: list[DumpedTable] = []
         for table in self._dump.tables:
             # A load that never came to its end may have been of another dump.
@@ -214,17 +212,6 @@ class DumpSource(Source):
         for row in rows.group_by(["database", "table", "table_version"]).aggregate([]).to_pylist():
             found.setdefault(TableName(row["database"], row["table"]), set()).add(row["table_version"])
         return found
-
-    def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
-        """Yield the segments of a table's files; for a table without rows, its schema file."""
-        at = self._at(table)
-        files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
-        for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
-            yield Segment(
-                segment=_segment_name(at, path), kind=DUMP, database=table.name.database, table=table.name.table,
-                table_version=at, size=size, etag=etag, modified_at=modified, batch=batches.of_file(size), state=LANDED,
-                landed_at=self._run.landed_at,
-            )  # fmt: skip
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         faults = dict.fromkeys(self._missing(segments), self._gone or f"the dump has it no longer: {_WAY_OUT}")
@@ -260,31 +247,23 @@ class DumpSource(Source):
     def _typed_updates(self, files: Sequence[SegmentFile]) -> Mapping[tuple[str, str], TableUpdate]:
         """Return the new tables, by (database, table), whose rows can be typed when these files are decoded: all of
         their events are of the dump, and nothing unusual was found in them."""
-        others = self._run.segments.decoded_beside(DUMP)
-        if not self._types_rows or others is None or self._run.last_cut.checkpoint_ts != BEGINNING:
-            return {}
-        short = {update.location for update, part in self._run.typed if part.keys is None}
-        names = dict.fromkeys((file.context.database, file.context.table) for file in files)
-        updates = {
-            name: update
-            for number, name in enumerate(names)
-            if TableName(*name) not in others and (update := self._expected(name, number)) is not None
-        }
-        return {name: update for name, update in updates.items() if update.location not in short}
-
-    def _expected(self, name: tuple[str, str], number: int) -> TableUpdate | None:
-        """Return a new table of the dump as it will be made; None where that is not known, or a value of its key has
-        several texts."""
-        life, tables = self._lives.get(name), CurrentTables(self._run.lake, self._run.feed)
-        if life is not None and len(life.versions) == 1:
+        run, updates = self._run, dict[tuple[str, str], TableUpdate]()
+        others, tables = run.segments.decoded_beside(DUMP), CurrentTables(run.lake, run.feed)
+        if not self._types_rows or others is None or run.last_cut.checkpoint_ts != BEGINNING:
+            return updates
+        short = {update.location for update, part in run.typed if part.keys is None}
+        for number, name in enumerate(dict.fromkeys((file.context.database, file.context.table) for file in files)):
+            life = self._lives.get(name)
+            if life is None or len(life.versions) != 1 or TableName(*name) in others:
+                continue
             with contextlib.suppress(CdcError):  # A table at which something is wrong is held later.
-                table = FeedTable.of(self._run.feed, life)
-                # The catalog gives elements of lists other ids.
+                table, location = FeedTable.of(run.feed, life), tables.location(life, life.last.name)
+                # The catalog gives elements of lists other ids, and a key with several texts has to be folded.
                 lists = any(isinstance(field.field_type, ListType) for field in table.schema.fields)
-                if table.key and not (table.table_key.several or lists):
-                    of_table = tables.location(life, life.last.name), table.schema, tables.first_properties(life)
-                    return table.fold(number, *of_table, skips_rejected=False)
-        return None
+                if table.key and not (table.table_key.several or lists or location in short):
+                    of_table = location, table.schema, tables.first_properties(life)
+                    updates[name] = table.fold(number, *of_table, skips_rejected=False)
+        return updates
 
     @functools.cached_property
     def _lives(self) -> Mapping[tuple[str, str], Incarnation]:
@@ -350,23 +329,16 @@ class DumpSource(Source):
         """The commit-ts of the rows of all tables, in order."""
         return sorted({self._at(table) for table in self._dump.tables} or {self.checkpoint_ts()})
 
-    def _at(self, table: DumpedTable) -> int:
-        """Return the commit-ts of a table's rows."""
-        return self._reached(table.position or self._dump.position)
-
-    def checkpoint_ts(self) -> int:
-        """Return the commit-ts at which the dump's rows, together with the log up to there, are consistent."""
-        return self._reached(self._dump.until or self._dump.position)
-
-    def _reached(self, position: DumpPosition) -> int:
-        commit_ts = self._join(position).commit_ts
+    def _at(self, table: DumpedTable | None) -> int:
+        """Return the commit-ts of a table's rows, or with None that of the whole dump."""
+        of_dump = self._dump.until or self._dump.position
+        commit_ts = self._join(of_dump if table is None else table.position or self._dump.position).commit_ts
         assert commit_ts is not None, "it waits: nothing is done with it"
         return commit_ts
 
-    def _join(self, position: DumpPosition) -> JoinPoint:
-        if position not in self._joined:
-            self._joined[position] = self._run.source.join_point(position)
-        return self._joined[position]
+    def checkpoint_ts(self) -> int:
+        """Return the commit-ts at which the dump's rows, together with the log up to there, are consistent."""
+        return self._at(None)
 
     @property
     def waits(self) -> str | None:
@@ -380,7 +352,7 @@ class DumpSource(Source):
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""
         changes: list[SchemaChange] = []
-        taken, loads, landed = self._taken, loads_of(self._run.history), self._landed()
+        taken, loads, landed = self._taken, self._run.loaded, self._landed()
         # The rows in the files of each table that is completely decoded.
         counted: Counter[TableName] = Counter()
         files = self._run.segments.find(self._files).values()
@@ -389,30 +361,23 @@ class DumpSource(Source):
             if (file.database, file.table) not in waiting:
                 name = TableName(file.database or "", file.table or "")
                 counted[name] += (file.events or 0) + (file.quarantined or 0)
-        rejected = [
-            Rejected(
-                _segment_name(self.checkpoint_ts(), each.schema_path), None, BAD_TABLE_OF_DUMP, each.reason, None,
-                each.name.database, each.name.table,
-            )
-            for each in self._dump.unread
-            if each.name not in loads and taken.takes_name(each.name)
-        ]  # fmt: skip
+        unread = [each for each in self._dump.unread if each.name not in loads and taken.takes_name(each.name)]
+        faults = [(each.name, _segment_name(self.checkpoint_ts(), each.schema_path), each.reason) for each in unread]
         for table in self._dump.tables:
-            at = self._at(table)
-            if loads and at not in {loads.get(table.name), *landed.get(table.name, ())}:
+            name, at = table.name, self._at(table)
+            if loads and at not in {loads.get(name), *landed.get(name, ())}:
                 continue  # A table of a later dump that is not loaded again.
-            name, origin = table.name, _segment_name(at, table.schema_path)
+            origin = _segment_name(at, table.schema_path)
             try:
                 columns = self._without_rows(table)
                 if upto is None or at <= upto:
                     changes.append(_load(table, at, columns, origin))
             except DdlError as error:
-                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
+                faults.append((name, origin, str(error)))
             rows = counted.get(name)
             if None not in (table.rows, rows) and table.rows != rows:
-                message = f"rows by the dump: {table.rows}, in its files: {rows}"
-                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
-        return changes, rejected
+                faults.append((name, origin, f"rows by the dump: {table.rows}, in its files: {rows}"))
+        return changes, [_bad_table(*fault) for fault in faults]
 
     def definitions(self) -> Iterator[SchemaChange]:
         """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises the errors of reading the
@@ -445,6 +410,10 @@ class DumpSource(Source):
 def _load(table: DumpedTable, at: int, columns: tuple[SourceColumn, ...], origin: str) -> SchemaChange:
     name, statement = table.name, table.create_statement
     return SchemaChange(at, name.database, name.table, None, statement, columns, origin, True, kind="load")
+
+
+def _bad_table(name: TableName, origin: str, reason: str) -> Rejected:
+    return Rejected(origin, None, BAD_TABLE_OF_DUMP, reason, None, name.database, name.table)
 
 
 def _segment_name(commit_ts: int, path: str) -> str:

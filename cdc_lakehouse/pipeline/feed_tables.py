@@ -5,10 +5,11 @@ names belong to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Final, Self
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
@@ -18,13 +19,16 @@ from cdc_lakehouse.changelog.mysql_types import converts, type_change
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, StorageSinkSource, TablesConfig
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
+from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, PartitionRows, Target, lake_columns
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import DECODED, Segments
 
 
 def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
@@ -269,3 +273,54 @@ def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
     lives = SchemaHistory(lake, feed.name).history.incarnations().values()
     names = {life.last.name for life in lives if life.dropped_ts is None}
     return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)
+
+
+def is_purged(feed: FeedConfig, life: Incarnation) -> bool:
+    """Whether the table is removed, with its data, when the source drops it."""
+    return feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
+
+
+def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
+    """Return why a table cannot have the format version of the configuration; None when it can, or was dropped."""
+    name = life.last.name
+    wanted = feed.format_version_of(name.database, name.table)
+    if wanted >= state.format_version or life.dropped_ts is not None:
+        return None
+    return (
+        f"the Iceberg table {state.identifier} has format version {state.format_version}, the configuration asks for "
+        f'{wanted}, and Iceberg has no way back: set tables.settings."{name}".format_version to '
+        f"{state.format_version}, or drop the Iceberg table and recreate it with `cdc-lakehouse rebuild {name}`"
+    )
+
+
+_EVENT_BYTES: Final = 2048
+"""The size of an event in the source for which a task has memory; larger ones count as several."""
+
+
+class EventEstimates:
+    """Estimates how many events of a table a run reads, by the segments that can hold some when it is first asked: all
+    of them, or those above `after_ts`."""
+
+    def __init__(self, segments: Segments, after_ts: int = BEGINNING) -> None:
+        self._segments, self._after_ts = segments, after_ts
+        self._by_name = functools.cache(self._count)
+
+    def of(self, names: Collection[TableName], *, above: bool = False) -> tuple[int, bool]:
+        """Return the number of events of tables with these names, and whether no UPDATE or DELETE is known of them."""
+        counts = self._by_name(above)
+        # Ranges of topics hold rows of many tables: all of them may belong to any one.
+        found = [counts.get(name, (0, 0)) for name in (*names, None)]
+        return sum(events for events, _ in found), not any(others for _, others in found)
+
+    def _count(self, above: bool) -> dict[TableName | None, tuple[int, int]]:
+        """Return the number of events, and of those that are an UPDATE or a DELETE, by table."""
+        wanted = pc.field("state") == DECODED
+        rows = self._segments.rows.filter(wanted & (pc.field("max_commit_ts") > self._after_ts) if above else wanted)
+        sums = [(name, "sum") for name in ("events", "size", "updates", "deletes")]
+        return {
+            None if row["table"] is None else TableName(row["database"], row["table"]): (
+                max(row["events_sum"] or 0, row["size_sum"] // _EVENT_BYTES),
+                (row["updates_sum"] or 0) + (row["deletes_sum"] or 0),
+            )
+            for row in rows.group_by(["database", "table"]).aggregate(sums).to_pylist()
+        }

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.config import FeedConfig, TablesConfig
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
@@ -19,10 +19,11 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import Decision, Decisions
+from cdc_lakehouse.lake.tables.decisions import Decisions
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import FILE, Segment, Segments, index_gaps, table_versions
+from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns, value_format
+from cdc_lakehouse.pipeline.run import FeedRun
 
 _SHOWN: Final = 5
 _LONGEST: Final = 400
@@ -79,80 +80,70 @@ def reason_and_advice(hold: str) -> tuple[str, str]:
     return hold[:end], hold[end + 2 :]
 
 
-def find_holds(
-    feed: FeedConfig, history: History, lives: Mapping[str, Incarnation], checkpoint_ts: int,
-    decided: Sequence[Decision], quarantined: Sequence[Quarantined], segments: Segments, lost: Collection[TableName],
-) -> Holds:  # fmt: skip
-    """Find the holds of taken tables that follow from the history, from open rows of the quarantine, from missing files
-    and from rows that are `lost`, and those that a person `decided`. `lives` are all tables of the feed, because a path
-    may belong to one that is left out."""
+def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
+    """Find the holds of taken tables at a checkpoint-ts that follow from the history, from open rows of the quarantine,
+    from files and messages that are missing, and those that a person decided. `lives` are all tables of the feed,
+    because a path may belong to one that is left out."""
+    feed, history, segments = run.feed, run.history.history, run.segments
     said: dict[str, dict[str, None]] = defaultdict(dict)  # Each reason and way out once, in order.
     ways_out: dict[str, dict[str, None]] = defaultdict(dict)
 
-    def add(id: str, reason: str, way_out: str | None = None) -> None:
-        said[id][reason] = None
-        ways_out[id] |= {} if way_out is None else {way_out: None}
+    def add(ids: Iterable[str], reason: str, way_out: str | None = None) -> None:
+        for id in ids:
+            said[id][reason] = None
+            ways_out[id] |= {} if way_out is None else {way_out: None}
 
-    directory = _Directory(lives, feed.tables, history)
-    for hold in decided:
-        add(
-            hold.incarnation,
-            f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}",
-            f"{_OF_PERSON} {hold.database}.{hold.table}` releases it",
-        )
+    directory = _Directory(feed, lives, history)
+    for hold in run.decisions.holds():
+        reason = f"held by {hold.decided_by} since {hold.decided_at:%Y-%m-%d %H:%M} UTC: {hold.reason}"
+        add([hold.incarnation], reason, f"{_OF_PERSON} {hold.database}.{hold.table}` releases it")
     for id, life in directory.taken.items():
         name = life.last.name
         for version in life.versions:
             if version.hold is not None:
-                add(id, f"{_statement(version)}: {version.hold}", ddl_advice(name))
+                add([id], f"{_statement(version)}: {version.hold}", ddl_advice(name))
         if life.dropped_ts is not None:
             continue
-        configured = feed.settings_of(name.database, name.table).primary_key or ()
-        if unknown := [column for column in configured if life.last.named(column) is None]:
+        configured, setting = feed.settings_of(name.database, name.table).primary_key, f'tables.settings."{name}"'
+        if unknown := [column for column in configured or () if life.last.named(column) is None]:
             columns = ", ".join(unknown)
-            add(
-                id,
-                f'tables.settings."{name}".primary_key names columns that the table does not have: {columns}',
-                _OF_KEY,
-            )
+            add([id], f"{setting}.primary_key names columns that the table does not have: {columns}", _OF_KEY)
         elif not key_columns(feed, life.last):
-            add(
-                id,
-                f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
-                f'"{name}".primary_key in the configuration',
-            )
+            reason = "the table has no primary key and no NOT NULL unique key that the log shows"
+            add([id], f"{reason}: set {setting}.primary_key in the configuration")
     policies: dict[str, str] = {
         **dict.fromkeys((problems.BAD_WATERMARK, problems.BAD_STATEMENT), "skip"),
         problems.BAD_TABLE_OF_DUMP: "hold",  # What is missing may be the whole table: only a person can discard that.
         **dict.fromkeys((problems.MISSING_FILE, problems.UNREADABLE_INDEX, EXPIRED_FILES), feed.policy.index_gap),
     }
     # In one order: each cut keeps the reason, and another text would be another cut.
-    rows = sorted(quarantined, key=lambda row: (row.segment, row.line or 0, row.id))
+    rows = sorted(run.quarantine.open(), key=lambda row: (row.segment, row.line or 0, row.id))
     known = segments.find(row.segment for row in rows)
     for row in rows:
         if row.error_class != BAD_VALUE and policies.get(row.error_class, feed.policy.quarantine) == "hold":
             words = f"{row.segment}{'' if row.line is None else f' line {row.line}'}: {row.message}"
-            for id in directory.of_quarantined(row, known):
-                add(id, words, _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED)
+            way_out = _OF_EXPIRED if row.error_class == EXPIRED_FILES else OF_QUARANTINED
+            add(directory.of_quarantined(row, known.get(row.segment)), words, way_out)
     for place, name, version in table_versions(segments.rows):
-        if version <= checkpoint_ts and directory.of_version(name, version) is None:
-            for id in directory.named(name):
-                add(id, f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
-    for name in lost:
-        for id in directory.named(name) if feed.tables.takes(name.database, name.table) else ():
-            add(id, "its rows of while it was left out are no longer in `records`: leave it out again")
+        if version <= checkpoint_ts and (name, version) not in directory.versions:
+            add(directory.named(name), f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
+    if left_out := run.signals.left_out():  # Rows of what a feed of topics left out, whose messages were removed.
+        from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
+
+        gone = landed_state(run.lake, feed.name).first_batch
+        for name in [name for name, batch in left_out.items() if batch < gone and directory.takes(name)]:
+            reason = "its rows of while it was left out are no longer in `records`: leave it out again"
+            add(directory.named(name), reason)
     for gap in index_gaps(segments.rows) if feed.policy.index_gap == "hold" else ():
         name = TableName(gap.database, gap.table)
-        owner = directory.of_version(name, gap.table_version)
-        owners = directory.named(name) if owner is None else [owner]
-        numbers = some([str(number) for number in gap.missing], _SHOWN)
-        for id in owners:
-            add(id, f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
+        owner = directory.versions.get((name, gap.table_version))
+        owners, numbers = directory.named(name) if owner is None else [owner], [str(number) for number in gap.missing]
+        add(owners, f"data files are missing: {gap} has no file {some(numbers, _SHOWN)}", _OF_GAP)
     holds: Holds = {}
-    for id in [id for id in said if id in directory.taken or id not in lives]:
-        reasons = [*said[id]]
-        more = "" if len(reasons) <= _SHOWN else f"; and {len(reasons) - _SHOWN} more"
-        holds[id] = ". ".join(["; ".join(reasons[:_SHOWN]) + more, *ways_out[id]])
+    for id, reasons in said.items():
+        if id in directory.taken or id not in lives:
+            more = "" if len(reasons) <= _SHOWN else f"; and {len(reasons) - _SHOWN} more"
+            holds[id] = ". ".join(["; ".join([*reasons][:_SHOWN]) + more, *ways_out[id]])
     return holds
 
 
@@ -186,11 +177,8 @@ def unapproved(
         new = (column for column in version.carried if before.column(column.id) is None)
         return not has_defaults and any(initial_value(column, values) is not None for column in new)
 
-    rewrites = [
-        version
-        for before, version in itertools.pairwise(life.versions)
-        if version.effect == "rewrite" or fills_rows(before, version)
-    ]
+    pairs = itertools.pairwise(life.versions)
+    rewrites = [version for before, version in pairs if version.effect == "rewrite" or fills_rows(before, version)]
     approved = decisions.approved_upto(life.id) if rewrites else 0
     waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
     state = find(life) if waiting else None
@@ -200,47 +188,42 @@ def unapproved(
 
 
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
-    statements = "; ".join(map(_statement, waiting))
     return (
-        f"{statements}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it with "
-        f"`cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
+        f"{'; '.join(map(_statement, waiting))}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it "
+        f"with `cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
     )
 
 
 class _Directory:
-    """Maps what a path or a row says to incarnations."""
+    """Maps what a path or a row says to incarnations. `versions`: those of schema files, by table and commit-ts."""
 
-    def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig, history: History) -> None:
-        self._lives = lives
-        self._tables = tables
-        self.taken = {id: life for id, life in lives.items() if is_taken(tables, life)}
-        self._versions = {
-            place: version.incarnation for place, version in history.described().items() if version.incarnation in lives
-        }
+    def __init__(self, feed: FeedConfig, lives: Mapping[str, Incarnation], history: History) -> None:
+        self._feed, self._lives = feed, lives
+        self.taken = {id: life for id, life in lives.items() if is_taken(feed.tables, life)}
+        described = history.described().items()
+        self.versions = {place: each.incarnation for place, each in described if each.incarnation in lives}
         self._names: dict[TableName, list[str]] = defaultdict(list)
         for life in lives.values():
             for name in life.names:
                 self._names[name].append(life.id)
 
-    def of_version(self, name: TableName, commit_ts: int) -> str | None:
-        return self._versions.get((name, commit_ts))
+    def takes(self, name: TableName) -> bool:
+        return self._feed.tables.takes(name.database, name.table)
 
     def named(self, name: TableName) -> list[str]:
         """Return the live tables that have or had that name, because it is not known when; otherwise the last one that
         had it, otherwise the identity of the name."""
         ids = self._names.get(name, [])
         live = [id for id in ids if self._lives[id].dropped_ts is None]
-        unknown = [name.identity] if self._tables.takes(name.database, name.table) else []
-        return live or ids[-1:] or unknown
+        return live or ids[-1:] or ([name.identity] if self.takes(name) else [])
 
-    def of_quarantined(self, row: Quarantined, segments: Mapping[str, Segment]) -> list[str]:
-        segment = segments.get(row.segment)
+    def of_quarantined(self, row: Quarantined, segment: Segment | None) -> Iterable[str]:
         if segment is not None and segment.kind == FILE:
             name = TableName(segment.database or "", segment.table or "")
-            if (found := self.of_version(name, segment.table_version or 0)) is not None:
+            if (found := self.versions.get((name, segment.table_version or 0))) is not None:
                 return [found]
         if row.database is None:
-            return list(self.taken)
+            return self.taken
         if row.table is None:
             return [id for id, life in self._lives.items() if row.database in {name.database for name in life.names}]
         return self.named(TableName(row.database, row.table))

@@ -32,6 +32,7 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, is_taken, key_changes
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def readable_tables(
         row = rows.get(each.name)
         if row is None:
             # A table that was held when it was dropped is in no cut, and its events are still not to be trusted.
-            held = run.holds(lives, last) | dict(run.last_cut.held) if held is None else held
+            held = find_holds(run, lives, last) | dict(run.last_cut.held) if held is None else held
             if (reason := held.get(whole.id)) is not None:
                 each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
         if row is not None and row.snapshot_id is not None:

@@ -1,7 +1,5 @@
 """One run of a feed: its source, its tables in the lake, and Spark on demand; and what sources do alike with what has
-landed: segments that cannot be decoded now wait, with a reason, and every run tries them again; a log has to continue
-where the dump ends.
-"""
+landed: segments that cannot be decoded now wait, with a reason, and every run tries them again."""
 
 from __future__ import annotations
 
@@ -12,12 +10,11 @@ import importlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import is_commit_ts, utc_now
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
@@ -38,9 +35,7 @@ from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import is_taken
-from cdc_lakehouse.pipeline.holds import Holds, find_holds
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, LogSource
-from cdc_lakehouse.sources.dump.contents import DumpPosition
+from cdc_lakehouse.pipeline.source import Batches, LogSource
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 if TYPE_CHECKING:
@@ -74,10 +69,6 @@ class TableRepair:
         return sum(row.op == op for row in self.rows)
 
 
-def _no_spark() -> NoReturn:
-    raise AssertionError("a run that only reads starts no JVM")
-
-
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _SOURCES: Final = {"storage_sink": "sink.Sink", "kafka": "topics.Topics", "canal": "canal.CanalServer"}
 """By `source.type`: the module of this package and its class."""
@@ -103,7 +94,7 @@ class FeedRun:
 
     feed: FeedConfig
     lake: Lake
-    spark_session: Callable[[], SparkSession] = _no_spark
+    spark_session: Callable[[], SparkSession] | None = None
     dates: frozenset[str] = frozenset()
     reload_tables: frozenset[str] = frozenset()
     repairs: tuple[TableRepair, ...] = ()
@@ -130,6 +121,7 @@ class FeedRun:
     @functools.cached_property
     def spark(self) -> SparkSession:
         """The session, started at the first use: a run whose work fits this process starts none."""
+        assert self.spark_session is not None, "a run that only reads starts no JVM"
         return self.spark_session()
 
     @functools.cached_property
@@ -160,18 +152,13 @@ class FeedRun:
 
     @functools.cached_property
     def last_cut(self) -> Cut:
-        """The newest cut when the run began."""
+        """The newest cut when the run began, or was asked to look again."""
         return self.checkpoints.last()
 
     @functools.cached_property
     def last_cut_rows(self) -> Sequence[CutRow]:
         """The tables of that cut."""
         return self.checkpoints.rows(self.last_cut.checkpoint_ts)
-
-    def forget_cut(self) -> None:
-        """Forget the last cut after this run has published one, so that the next steps use the new one."""
-        for name in ("checkpoints", "last_cut", "last_cut_rows"):
-            vars(self).pop(name, None)
 
     @functools.cached_property
     def settings(self) -> str:
@@ -208,17 +195,34 @@ class FeedRun:
         of = self.lake, self.feed.name, lambda: self.spark, lambda: self.iceberg
         return Events(*of, self.segments, self.require_lease)
 
-    def holds(self, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
-        """Return the holds at a checkpoint-ts that follow from what the lake says of the feed's tables."""
-        left_out, history, decided = self.signals.left_out(), self.history.history, self.decisions.holds()
-        lost: Sequence[TableName] = ()
-        if left_out:  # Rows of what a feed of topics left out, whose messages retention has removed.
-            from cdc_lakehouse.lake.tables.records import landed_state  # noqa: PLC0415 - It loads the client of Kafka.
+    @property
+    def loads(self) -> list[SchemaChange]:
+        """The recorded loads of tables from dumps, in the order of their commit-ts."""
+        found = (change for change in self.history.changes.values() if change.kind == "load")
+        return sorted(found, key=lambda change: change.commit_ts)
 
-            gone = landed_state(self.lake, self.feed.name).first_batch
-            lost = [name for name, batch in left_out.items() if batch < gone]
-        of_lake = decided, self.quarantine.open(), self.segments, lost
-        return find_holds(self.feed, history, lives, checkpoint_ts, *of_lake)
+    @property
+    def loaded(self) -> Mapping[TableName, int]:
+        """The loaded tables, by the names that they had in their dumps, with the commit-ts of their rows; for a table
+        that was loaded again, of the last dump."""
+        return {TableName(each.database, each.table): each.commit_ts for each in self.loads}
+
+    def require_no_gap(self, loaded_ts: int | None = None) -> None:
+        """Raises `SourceError` when changes between a dump and the start of the log are missing, as far as the log
+        shows its start. `loaded_ts` is the commit-ts of the dump, None for all loaded ones."""
+        initial = self.feed.initial
+        positions = self.loaded.values() if loaded_ts is None else [loaded_ts]
+        if initial is None or not positions:
+            return
+        first_ts = self.source.first_ts() if initial.start_ts is None else initial.start_ts
+        if first_ts is not None and first_ts > min(positions):
+            raise SourceError(
+                f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is "
+                "in neither",
+                feed=self.feed.name,
+                advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has "
+                "that, and only showed itself later, say so with source.initial.start_ts",
+            )
 
     def shows(self, life: Incarnation) -> bool:
         """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or
@@ -237,28 +241,6 @@ def take_feed(lake: Lake, feed: str, run_id: str) -> Lease:
 
 UNREADABLE_SEGMENT: Final = "UnreadableSegment"
 UNKNOWN_COLUMNS: Final = "UnknownColumns"
-DEFERRED_CLASSES: Final = frozenset({UNREADABLE_SEGMENT, UNKNOWN_COLUMNS})
-
-_LOOKS_AT_ONCE: Final = 16
-
-
-def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, str]:
-    """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
-    ones."""
-
-    def look(segment: Segment) -> tuple[str, str | None]:
-        try:
-            raw.head(segment, 1)
-        except SourceError as error:
-            if error.segment is None:
-                raise  # The whole store cannot be read.
-            return segment.segment, error.advised
-        return segment.segment, None
-
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-        return {path: reason for path, reason in pool.map(look, segments) if reason is not None}
-
-
 DecodeFiles = Callable[[EventWriter, Sequence[Segment]], DecodedFiles]
 
 
@@ -278,7 +260,19 @@ def append_files(
             ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: unknown})
             if not ready:
                 return [], []
-            decoded = _decode_isolated(lambda: run.spark, ready, functools.partial(decode, run.events.writer()))
+            work = functools.partial(decode, run.events.writer())
+            try:
+                decoded = work(ready)
+            except spark_errors():
+                failed = run_isolated(lambda: run.spark, ready, work)
+                if not failed:
+                    raise
+                index, reason = next(iter(failed.items()))
+                raise SourceError(
+                    f"Spark fails when it decodes this segment alone ({reason})",
+                    advice="see the log of Spark, and whether its workers have memory for the segment",
+                    segment=ready[index].segment,
+                ) from None
             run.typed += decoded.typed
             run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
@@ -290,32 +284,12 @@ def append_files(
             faults = {**faults, **found}
 
 
-def _decode_isolated(
-    spark: Callable[[], SparkSession], segments: Sequence[Segment], decode: Callable[..., DecodedFiles]
-) -> DecodedFiles:
-    """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
-    try:
-        return decode(segments)
-    except spark_errors():
-        failed = run_isolated(spark, segments, decode)
-        if not failed:
-            raise
-        index, reason = next(iter(failed.items()))
-        raise SourceError(
-            f"Spark fails when it decodes this segment alone ({reason})",
-            advice="see the log of Spark, and whether its workers have memory for the segment",
-            segment=segments[index].segment,
-        ) from None
-
-
 def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
-    """Split a batch. Segments with a fault stay in it, and every run tries them again; the rest move to a new batch,
-    because a batch is decoded as a whole. So do segments that an earlier run has landed: batch numbers rise in the
-    order of commits, and tables look for batches after the one that they have applied. What that run has appended of
-    them and not marked as decoded is replaced; what it has appended of segments with a fault stays, and is marked.
-
-    `faults` maps error classes to reasons by segment. Returns the segments to decode now; writes `quarantine` and
-    `segments`."""
+    """Split a batch by `faults` (reasons by error class and segment); return the segments to decode now. Segments with
+    a fault stay in it, and every run tries them again; the rest move to a new batch, because a batch is decoded as a
+    whole. So do segments that an earlier run has landed: batch numbers rise in the order of commits, and tables look
+    for batches after the one that they have applied. What that run has appended of them and not marked as decoded is
+    replaced; what it has appended of segments with a fault stays, and is marked."""
     names, appended = {segment.segment for segment in segments}, run.events.appended
     are_in = segments[0].batch in appended.unmarked
     further = "; its events are in: `cdc-lakehouse quarantine replay` decodes it again" if are_in else ""
@@ -325,9 +299,7 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
         for s in segments
         if s.segment in reasons
     ]
-    run.quarantine.replace(
-        lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
-    )
+    run.quarantine.replace(lambda row: row.error_class in faults and row.segment in names, rejected, run.clock())
     is_new = segments[0].landed_at == run.landed_at
     if not rejected and is_new and segments[0].batch > appended.newest:
         return segments
@@ -345,51 +317,3 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
     if marked:
         run.events.mark_decoded(marked, run.clock())
     return rest
-
-
-# Which tables were loaded from a dump, and whether the log continues where the dump ends.
-
-
-def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
-    """Return the loaded tables, by the names that they had in their dumps, with the commit-ts of their rows; for a
-    table that was loaded again, of the last dump."""
-    return {TableName(each.database, each.table): each.commit_ts for each in load_changes(history)}
-
-
-def load_changes(history: SchemaHistory) -> list[SchemaChange]:
-    """Return the recorded loads, in the order of their commit-ts."""
-    return sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
-
-
-def require_no_gap(
-    feed: FeedConfig, history: SchemaHistory, first_ts: int | None, loaded_ts: int | None = None
-) -> None:
-    """Raises `SourceError` when changes between a dump and the start of the log are missing. `first_ts` is the
-    commit-ts from which on the log has changes, as far as it shows that; `loaded_ts` is that of the dump, None for all
-    loaded ones."""
-    initial = feed.initial
-    positions = loads_of(history).values() if loaded_ts is None else [loaded_ts]
-    if initial is None or not positions:
-        return
-    if initial.start_ts is not None:
-        first_ts = initial.start_ts
-    if first_ts is not None and first_ts > min(positions):
-        raise SourceError(
-            f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is in "
-            "neither",
-            feed=feed.name,
-            advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has that, "
-            "and only showed itself later, say so with source.initial.start_ts",
-        )
-
-
-def join_at_tso(feed: str, position: DumpPosition) -> JoinPoint:
-    """Return the point at which a dump joins a log of TiDB. Raises `SourceError` for a dump of another database
-    server."""
-    if position.tso is None or not is_commit_ts(position.tso):
-        raise SourceError(
-            f"the dump's position is not a TSO of TiDB ({position})",
-            feed=feed,
-            advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
-        )
-    return JoinPoint(position.tso)

@@ -34,18 +34,11 @@ from cdc_lakehouse.lake.tables.segments import (
 )
 from cdc_lakehouse.pipeline import sink_files
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.run import (
-    DecodeFiles,
-    FeedRun,
-    append_files,
-    find_unreadable,
-    join_at_tso,
-    loads_of,
-    require_no_gap,
-)
+from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
+from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.listing import (
     Frontier,
     is_of_settings,
@@ -54,18 +47,12 @@ from cdc_lakehouse.sources.sink.listing import (
     next_frontier,
     settings_digest,
 )
-from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint, schema_file_at
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint
 
-_HEAD: Final = 1024 * 1024
-"""Bytes of a segment that are searched for its first line."""
-_LOOKED_AT: Final = 16
-"""The most segments that are searched."""
+_LINES_SOUGHT_IN: Final = 16
+"""The most segments whose first line is looked at."""
 _WATCHED_LIMIT: Final = 500
 """The most directories that are listed completely in addition: with more of them the whole sink is listed instead."""
-
-
-def _is_old(run: FeedRun, frontier: Frontier) -> bool:
-    return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
 
 
 class Sink(LogSource):
@@ -104,7 +91,7 @@ class Sink(LogSource):
             source_ts = read_checkpoint(run.store, run.clock())
         except CheckpointError as error:
             faults.append(str(error))
-        if source_ts is not None and source_ts < published and published not in loads_of(run.history).values():
+        if source_ts is not None and source_ts < published and published not in run.loaded.values():
             fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {source_ts}"
             faults.append(f"{fault}: nothing new is applied")
         self._checkpoint_ts = max(source_ts or 0, published)
@@ -113,13 +100,13 @@ class Sink(LogSource):
         listing, taken, last, since = self._list_due(shown_ts)
         if listing.unknown:
             faults.append(f"not read, because a TiCDC sink has no such files: {listed(listing.unknown, 'file', 5)}")
-        require_no_gap(run.feed, run.history, self._schemas.first_ts())
+        run.require_no_gap()
         files: list[DataFile] = []
         nameless: list[str] = []
         for file in listing.data:
             if file.table:
                 files.append(file)
-            elif (change := self._schemas.of(file.directory, file.version)) is not None:
+            elif (change := self._schemas.by_place.get((file.directory, file.version))) is not None:
                 files.append(replace(file, database=change.database, table=change.table))
             else:
                 nameless.append(file.path)
@@ -143,16 +130,18 @@ class Sink(LogSource):
         # Whether their last files exist is known once the checkpoint has passed them.
         kept = frozenset(index.directory for index in listing.indexes if index.modified >= covered)
         # The last DDL by directory, as recorded by earlier runs: the sink was listed after all of it.
-        last_ddl: dict[str, int] = {}
-        for origin, change in run.history.changes.items():
-            if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
-                last_ddl[place[0]] = max(last_ddl.get(place[0], 0), place[1])
+        stated = (origin for origin, change in run.history.changes.items() if change.kind == "statement")
+        last_ddl = dict(sorted(filter(None, map(paths.schema_file_at, stated))))
         before, settings = run.frontiers.last(), settings_digest(run.feed, taken.earlier)
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         frontier = next_frontier(since, listing, source, settings, run.clock(), last_ddl, kept=kept, unclear=unclear)
-        if before is None or frontier.adds_to(before) or (since is None and _is_old(run, before)):
+        if before is None or frontier.adds_to(before) or (since is None and self._is_old(before)):
             run.frontiers.write(frontier)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
+
+    def _is_old(self, frontier: Frontier) -> bool:
+        hours = self._run.feed.storage_sink.full_listing_hours
+        return self._run.clock() - frontier.whole_at >= datetime.timedelta(hours=hours)
 
     def _list_due(self, shown_ts: int) -> tuple[Listing, TakenNames, sink_files.LastFiles, Frontier | None]:
         """List only new files when the saved listing state allows it, otherwise the whole sink; the checkpoint-ts must
@@ -160,20 +149,18 @@ class Sink(LogSource):
         names that the feed takes according to its schema files, the results of its index files, and the listing state
         that it began at, None for the whole sink."""
         run, source = self._run, self._run.feed.storage_sink
-        rows = run.quarantine.open()
         missing = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
         # Directories in which files are expected that are not new by their number: those that would close a gap,
         # repaired ones that replace unusable ones, and those whose index file names no last file.
-        files = {row.segment for row in rows if row.error_class == problems.MISSING_FILE}
-        files |= run.segments.known(row.segment for row in rows)
-        indexes = {row.segment for row in rows if row.error_class == problems.UNREADABLE_INDEX}
-        watched = frozenset({
-            *(gap.directory for gap in index_gaps(run.segments.rows)),
-            *(file.rpartition("/")[0] for file in files),
-            *(index.rpartition("/meta/")[0] for index in indexes),
-        })  # fmt: skip
+        watched, rows = {gap.directory for gap in index_gaps(run.segments.rows)}, run.quarantine.open()
+        known = run.segments.known(row.segment for row in rows)
+        for row in rows:
+            if row.error_class == problems.MISSING_FILE or row.segment in known:
+                watched.add(row.segment.rpartition("/")[0])
+            elif row.error_class == problems.UNREADABLE_INDEX:
+                watched.add(row.segment.rpartition("/meta/")[0])
         frontier = run.frontiers.last()
-        reason = "it is the first time" if frontier is None else self._reason_for_all(frontier, watched, shown_ts)
+        reason = "it is the first time" if frontier is None else self._reason_for_all(frontier, len(watched), shown_ts)
 
         def found(listing: Listing) -> tuple[TakenNames, sink_files.LastFiles]:
             self._schemas = self._schemas_of(listing)
@@ -193,7 +180,7 @@ class Sink(LogSource):
         listing = self._list()
         return listing, *found(listing), None
 
-    def _reason_for_all(self, frontier: Frontier, watched: frozenset[str], shown_ts: int) -> str | None:
+    def _reason_for_all(self, frontier: Frontier, watched: int, shown_ts: int) -> str | None:
         run = self._run
         if not is_of_settings(frontier, run.feed):
             return "the settings of the source or of its tables have changed"
@@ -203,14 +190,12 @@ class Sink(LogSource):
             return "it held files that nothing could be made of"
         if any(row.error_class == problems.UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
             return "parts of it could not be listed"
-        if _is_old(run, frontier):
+        if self._is_old(frontier):
             return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
         read = commit_time(run.last_cut.checkpoint_ts)
         if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
             return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
-        if len(watched) > _WATCHED_LIMIT:
-            return f"{len(watched)} directories have missing or quarantined files"
-        return None
+        return f"{watched} directories have missing or quarantined files" if watched > _WATCHED_LIMIT else None
 
     def peek(self) -> None:
         run = self._run
@@ -221,14 +206,16 @@ class Sink(LogSource):
         return self._schemas.first_ts()
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        return join_at_tso(self._run.feed.name, position)
+        return JoinPoint.at_tso(self._run.feed.name, position)
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
         form = FILE_FORMATS[source.protocol]
         faults = raw.keep(segments)
         if raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
-            faults |= find_unreadable(raw, [segment for segment in segments if segment.segment not in faults])
+            faults |= sink_files.find_unreadable(
+                raw, [segment for segment in segments if segment.segment not in faults]
+            )
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
             layouts, unknown = dict[str, Layout](), dict[str, str]()
@@ -238,8 +225,8 @@ class Sink(LogSource):
             # sink has none, which is said once instead of quarantining every line.
             if form.lacks_commit_ts is not None and run.appended().snapshot_id is None:
                 wanted = (each for each in readable if each.size and each.segment not in unknown)
-                looked_at = list(itertools.islice(wanted, _LOOKED_AT))
-                if looked_at and all(form.lacks_commit_ts(raw.head(each, _HEAD)) for each in looked_at):
+                looked_at = list(itertools.islice(wanted, _LINES_SOUGHT_IN))
+                if looked_at and all(form.lacks_commit_ts(raw.head(each, sink_files.HEAD)) for each in looked_at):
                     raise SourceError(
                         problems.PROBLEMS[problems.NO_COMMIT_TS],
                         feed=run.feed.name,
@@ -266,7 +253,7 @@ class Sink(LogSource):
         def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
             # A check of each segment does not find all, such as one that is too large.
             named = [each for each in readable if error.segment in (each.segment, raw.place(each))]
-            return find_unreadable(raw, readable) or {each.segment: error.advised for each in named}
+            return sink_files.find_unreadable(raw, readable) or {each.segment: error.advised for each in named}
 
         return append_files(run, segments, faults, prepare, find_faults)
 
@@ -275,7 +262,7 @@ class Sink(LogSource):
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
-        unreadable = find_unreadable(run.raw, segments)
+        unreadable = sink_files.find_unreadable(run.raw, segments)
         if unreadable:
             segment, reason = next(iter(unreadable.items()))
             raise SourceError(

@@ -7,10 +7,10 @@ import contextlib
 import datetime
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -34,7 +34,29 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
 from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.listing import AT_ONCE, may_have_expired, settings_digest
-from cdc_lakehouse.sources.sink.paths import DataFile, Listing, read_schema_file
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing
+
+_Read = TypeVar("_Read", bytes, str)
+
+
+def _attempt(read: Callable[[], _Read]) -> _Read | SourceError:
+    """Read a file, or return why it cannot be read. Raises an error of the whole store."""
+    try:
+        return read()
+    except SourceError as error:
+        if error.segment is None:
+            raise
+        return error
+
+
+def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, str]:
+    """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
+    ones."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        heads = pool.map(lambda segment: _attempt(lambda: raw.head(segment, 1)), segments)
+        found = zip(segments, heads, strict=True)
+        return {segment.segment: head.advised for segment, head in found if isinstance(head, SourceError)}
+
 
 _LINE_ENDS: Final = (b"\n", b"\r")
 _LOOKED_AT: Final = 8
@@ -120,28 +142,19 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
 
 def _content(raw: SourceFiles, segment: Segment) -> bytes | None:
     """Read a segment; return None when it cannot be read or has changed."""
-    try:
-        return raw.store.read(raw.place(segment), limit=SEGMENT_LIMIT, etag=raw.etag(segment))
-    except SourceError as error:
-        if error.segment is None:
-            raise  # The whole store cannot be read.
-        return None
-
-
-# The schema files of a storage sink. Each is read once in a run; recorded ones are not read.
+    read = _attempt(lambda: raw.store.read(raw.place(segment), limit=SEGMENT_LIMIT, etag=raw.etag(segment)))
+    return None if isinstance(read, SourceError) else read
 
 
 class SchemaFiles:
-    """The schema files of a listing, and those that are already recorded."""
+    """The schema files of a listing, and those that are already recorded. Each is read once in a run; recorded ones are
+    not read."""
 
     def __init__(
-        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[paths.SchemaFilePath]
+        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Sequence[paths.SchemaFilePath]
     ) -> None:
-        self._feed = feed
-        self._store = store
-        self._recorded = recorded
-        self._listed = tuple(listed)
-        self._read: dict[str, SchemaChange] = {}
+        self._feed, self._recorded, self._listed = feed, recorded, listed
+        self._read_file = functools.cache(functools.partial(paths.read_schema_file, store))
         self.absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
         """By directory and version: the columns that rows were seen to lack."""
 
@@ -162,10 +175,6 @@ class SchemaFiles:
                 rejected.append(Rejected(*what, database, table))
         return changes, rejected
 
-    def of(self, directory: str, version: int) -> SchemaChange | None:
-        """Return the schema of a table's directory at a version; None when no usable file has it."""
-        return self._by_place.get((directory, version))
-
     def name_at(self, path: str) -> tuple[str | None, str | None]:
         """Return the database and table of a path, as far as they are known; a table whose directory is named by its id
         may have had other names at other times."""
@@ -185,7 +194,7 @@ class SchemaFiles:
     @functools.cached_property
     def history(self) -> History:
         """The history including all files, even those above the checkpoint."""
-        changes = {change.origin: change for change in (*self._recorded.changes.values(), *self._by_place.values())}
+        changes = {change.origin: change for change in (*self._recorded.changes.values(), *self.by_place.values())}
         if not changes.keys() - self._recorded.changes.keys():
             return self._recorded.history
         history = History()
@@ -198,11 +207,10 @@ class SchemaFiles:
         return self.history.described()
 
     @functools.cached_property
-    def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
-        found: dict[tuple[str, int], SchemaChange] = {}
-        for origin, change in self._recorded.changes.items():
-            if (place := paths.schema_file_at(origin)) is not None:
-                found[place] = change
+    def by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
+        """The schema of a table's directory at a version, where a usable file has it."""
+        places = {paths.schema_file_at(origin): change for origin, change in self._recorded.changes.items()}
+        found = {place: change for place, change in places.items() if place is not None}
         for file in self._listed:
             if file.path not in self._recorded.changes:
                 with contextlib.suppress(SchemaFileError, SourceError):  # `changes` reports it.
@@ -211,7 +219,7 @@ class SchemaFiles:
 
     @functools.cached_property
     def _names(self) -> Mapping[str, TableName]:
-        return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self._by_place.items())}
+        return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self.by_place.items())}
 
     def _marked(self, change: SchemaChange) -> SchemaChange:
         """Return the change with what is known of its columns from elsewhere: which of them are virtual."""
@@ -228,12 +236,6 @@ class SchemaFiles:
         if all(column.virtual == virtual(column) for column in change.columns):
             return change
         return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
-
-    def _read_file(self, file: paths.SchemaFilePath) -> SchemaChange:
-        """Read a schema file. Raises `SchemaFileError` or `SourceError` when it cannot be used."""
-        if file.path not in self._read:
-            self._read[file.path] = read_schema_file(self._store, file)
-        return self._read[file.path]
 
 
 # Parts that a listing could not see: directories that cannot be read, last files that are missing, index files that do
@@ -260,26 +262,23 @@ class LastFiles:
 def quarantine_missing(run: FeedRun, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
     """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
     what is new: where directories could not be listed before, it is complete."""
-
-    def rejected(error_class: str, found: Mapping[str, str]) -> list[Rejected]:
-        return [
-            Rejected(path, None, error_class, message, None, *schemas.name_at(path)) for path, message in found.items()
-        ]
-
     unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
     missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
     found = run.segments.known(missed) | {file.path for file in listing.data}
+    by_class = {
+        problems.UNREADABLE_DIRECTORY: unlisted,
+        problems.UNREADABLE_INDEX: last.unreadable,
+        problems.MISSING_FILE: last.missing,
+    }
+    rejected = [
+        Rejected(path, None, error_class, message, None, *schemas.name_at(path))
+        for error_class, faults in by_class.items()
+        for path, message in faults.items()
+    ]
+    seen = {problems.UNREADABLE_INDEX: last.judged, problems.MISSING_FILE: found}
     run.quarantine.replace(
-        lambda row: (
-            row.error_class == problems.UNREADABLE_DIRECTORY
-            or (row.error_class == problems.UNREADABLE_INDEX and row.segment in last.judged)
-            or (row.error_class == problems.MISSING_FILE and row.segment in found)
-        ),
-        [
-            *rejected(problems.UNREADABLE_DIRECTORY, unlisted),
-            *rejected(problems.UNREADABLE_INDEX, last.unreadable),
-            *rejected(problems.MISSING_FILE, last.missing),
-        ],
+        lambda row: row.error_class == problems.UNREADABLE_DIRECTORY or row.segment in seen.get(row.error_class, ()),
+        rejected,
         run.clock(),
     )
 
@@ -305,43 +304,25 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
         if index.modified < covered and (passed <= index.modified or index.path in before)
     ]
 
-    def named_by(index: paths.IndexFile) -> tuple[str | None, str | None]:
-        """Return the last file, or why it is unknown; neither when the index file is gone since it was listed."""
-        try:
-            return paths.read_index(run.store, index), None
-        except ObjectMissingError:
-            return None, None
-        except SourceError as error:
-            if error.segment is None:
-                raise  # The whole store cannot be read.
-            run.log.warning("%s", error)
-            return None, f"whether the last data file is there is not known: {error.advised}"
-
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        named = dict(zip(indexes, pool.map(named_by, indexes), strict=True))
-    last = {path: index for index, (path, _) in named.items() if path is not None}
+        names = pool.map(lambda index: _attempt(lambda: paths.read_index(run.store, index)), indexes)
+        named = dict(zip(indexes, names, strict=True))
+    last = {path: index for index, path in named.items() if isinstance(path, str)}
+    unreadable: dict[str, str] = {}
+    for index, error in named.items():
+        # One that is gone since it was listed is no fault.
+        if isinstance(error, SourceError) and not isinstance(error, ObjectMissingError):
+            run.log.warning("%s", error)
+            unreadable[index.path] = f"whether the last data file is there is not known: {error.advised}"
     seen = {*run.segments.known(last), *(file.path for file in listing.data)}
-    listed = {index.path for index in listing.indexes}
-    # The directories of the open ones are listed completely.
-    gone = {row.segment for row in rows if row.state == "open" and row.segment not in listed}
-    return LastFiles(
-        missing={
-            path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
-            for path, index in last.items()
-            if path not in seen
-        },
-        unreadable={index.path: reason for index, (_, reason) in named.items() if reason is not None},
-        judged={*(index.path for index in indexes), *(path for path in gone if _is_gone(run.store, path))},
-    )
-
-
-def _is_gone(store: ObjectStore, path: str) -> bool:
-    """Whether the file is missing, and not only in a directory that could not be listed."""
-    try:
-        store.head(path, 1)
-    except SourceError as error:
-        return isinstance(error, ObjectMissingError)
-    return False
+    message = "the data file is missing: {} names it as the last, and the checkpoint-ts covers it"
+    missing = {path: message.format(index.path) for path, index in last.items() if path not in seen}
+    judged, listed_now = {index.path for index in indexes}, {index.path for index in listing.indexes}
+    for path in {row.segment for row in rows if row.state == "open"} - listed_now:
+        # The directories of the open ones are listed completely, unless that failed.
+        if isinstance(_attempt(lambda path=path: run.store.head(path, 1)), ObjectMissingError):
+            judged.add(path)
+    return LastFiles(missing, unreadable, judged)
 
 
 def quarantine_expired(
@@ -438,7 +419,7 @@ def _began(life: Incarnation) -> datetime.datetime:
 # number of values, when it is that of all columns; by the configuration; by the DDL statements of the log. When none of
 # these decides, nothing is guessed: the files wait, and their table with them.
 
-_HEAD: Final = 1024 * 1024
+HEAD: Final = 1024 * 1024
 """Bytes of a file in which its first row is searched, before the whole file is."""
 _WHOLE: Final = 1024 * 1024 * 1024
 _FILES_READ: Final = 5
@@ -462,22 +443,19 @@ def find_layouts(
 ) -> tuple[dict[str, Layout], dict[str, str]]:
     """Return the layouts of CSV segments, and the reasons why others have none. Raises `SourceError` when no row of a
     new feed fits the configured options."""
-    groups: dict[tuple[str, int], list[Segment]] = {}
+    groups: dict[tuple[str, int], list[Segment]] = defaultdict(list)
     for segment in segments:
         assert segment.table_version is not None, segment.segment
-        directory = paths.table_directory(segment.segment, segment.table_version)
-        groups.setdefault((directory, segment.table_version), []).append(segment)
-    layouts: dict[str, Layout] = {}
-    reasons: dict[str, str] = {}
-    mistakes: dict[str, str] = {}
-    changes = {place: files.of(*place) for place in groups}
+        groups[paths.table_directory(segment.segment, segment.table_version), segment.table_version].append(segment)
+    layouts, reasons, mistakes = dict[str, Layout](), dict[str, str](), dict[str, str]()
 
     def columns_of(place: tuple[str, int]) -> _Columns:
-        if (change := changes[place]) is None:
+        if (change := files.by_place.get(place)) is None:
             reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
             return _Columns(reason=reason)
         return _columns(run.raw, options, change, groups[place], _candidates(run.feed, files, change))
 
+    _ = files.by_place  # Before there are threads.
     with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
         found = dict(zip(groups, pool.map(columns_of, groups), strict=True))
     for place, columns in found.items():
@@ -488,8 +466,8 @@ def find_layouts(
             reasons |= dict.fromkeys(names, columns.reason)
             continue
         layouts |= dict.fromkeys(names, columns.layout)
-        if columns.by_header and (change := changes[place]) is not None:
-            missing = {column.name for column in change.columns} - set(columns.layout.names)
+        if columns.by_header:
+            missing = {column.name for column in files.by_place[place].columns} - set(columns.layout.names)
             files.absent_from_rows[place] = frozenset(missing)
     fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if fresh and len(mistakes) == len(groups) > 0:
@@ -530,7 +508,7 @@ def _columns(
     found = _Columns(Layout(known, options.output_handle_key))
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
         fields, head = None, b""
-        for size in (_HEAD, _WHOLE):
+        for size in (HEAD, _WHOLE):
             head = raw.head(segment, size)
             fields = first_row(head, options, whole=len(head) < size)
             if fields is not None or len(head) < size:

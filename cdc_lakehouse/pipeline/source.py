@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.positions import BEGINNING, is_commit_ts
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.segments import Kind, Segment
@@ -27,12 +27,9 @@ _LOOK: Final = "looked_at"
 
 @dataclass(frozen=True)
 class Landed:
-    """What a run landed.
-
-    new: segments that are new, or to be decoded again. faults: sentences about parts of the source that could not be
-    used. source_ts: the source's own checkpoint-ts (a TSO), None when it has none or it cannot be read. files_listed:
-    data files in the listing, None when files are not listed.
-    """
+    """What a run landed: segments that are `new`, or to be decoded again. faults: sentences about parts of the source
+    that could not be used. source_ts: the source's own checkpoint-ts (a TSO), None when it has none or it cannot be
+    read. files_listed: data files in the listing, None when files are not listed."""
 
     new: tuple[Segment, ...] = ()
     faults: tuple[str, ...] = ()
@@ -58,8 +55,7 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Append the events of the landed segments of one batch to `events`, in one commit with the batch's number.
-
-        Returns the segments that are now decoded (they may have moved to a later batch; the others wait, with rows in
+        Return the segments that are now decoded (they may have moved to a later batch; the others wait, with rows in
         the quarantine), and what was rejected in them."""
 
     def land_left_out(self) -> Sequence[Segment]:
@@ -70,9 +66,8 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
-        events take the place of the earlier ones. Needs no JVM. Gives what landed.
-
-        Raises `SourceError`, with nothing changed, when the source no longer has one of them."""
+        events take the place of the earlier ones. Needs no JVM. Gives what landed. Raises `SourceError`, with nothing
+        changed, when the source no longer has one of them."""
 
     @abc.abstractmethod
     def checkpoint_ts(self) -> int:
@@ -93,15 +88,23 @@ class JoinPoint:
     commit_ts: int | None
     waits: str | None = None
 
+    @classmethod
+    def at_tso(cls, feed: str, position: DumpPosition) -> JoinPoint:
+        """Return where a dump joins a log of TiDB. Raises `SourceError` for a dump of another database server."""
+        if position.tso is None or not is_commit_ts(position.tso):
+            raise SourceError(
+                f"the dump's position is not a TSO of TiDB ({position})",
+                feed=feed,
+                advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
+            )
+        return cls(position.tso)
+
 
 @dataclass(frozen=True)
 class SourceState:
-    """What a source shows to a sensor.
-
-    cursor: text that stays the same as long as the source shows the same. waiting: whether there is work for a run.
-    new: whether it is more than when the last run was requested. reason: a sentence on what waits, or why nothing does.
-    faults: errors that affect a part of it.
-    """
+    """What a source shows to a sensor. cursor: text that stays the same as long as the source shows the same. waiting:
+    whether there is work for a run. new: whether it is more than when the last run was requested. reason: a sentence on
+    what waits, or why nothing does. faults: errors that affect a part of it."""
 
     cursor: str
     waiting: bool
@@ -112,12 +115,9 @@ class SourceState:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """What a source shows to people; what its kind does not have is None.
-
-    checkpoint_ts: its own, a TSO. pending_records: offsets of topics that have not landed. landed_entries: entries of a
-    Canal server that are in the lake. landed_position: the binlog position of the last of them. error: why the source
-    cannot be used.
-    """
+    """What a source shows to people; what its kind does not have is None. checkpoint_ts: its own, a TSO.
+    pending_records: offsets of topics that have not landed. landed_entries: entries of a Canal server that are in the
+    lake. landed_position: the binlog position of the last of them. error: why the source cannot be used."""
 
     checkpoint_ts: int | None = None
     pending_records: int | None = None
@@ -158,14 +158,12 @@ class LogSource(Source):
     """Whether it can send what has landed again and again, and nothing after it."""
     look_takes: bool = False
     """Whether `poll` takes away from a run what it shows."""
-
     dump_comes_first: ClassVar[bool] = True
     """Whether `join_point` needs nothing from the log. Otherwise a dump is loaded after what has landed is decoded."""
 
     def peek(self) -> None:
         """Read the source's schema, unless it has landed, and land nothing. Raises `SourceUnreachableError`,
         `SourceError` and `CheckpointError`."""
-        return
 
     def first_ts(self) -> int | None:
         """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
@@ -175,22 +173,19 @@ class LogSource(Source):
     def resolve_redelivered(self) -> None:
         """Resolve the open rows of the quarantine whose input was sent again, undamaged: of a log where these are not
         recognized when they are decoded. Needs no JVM."""
-        return
 
     @abc.abstractmethod
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it.
-        The result is always the same.
-
-        Raises `SourceError` for a position that is not of this log, and when the log begins after it."""
+        """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it;
+        always the same one. Raises `SourceError` for a position that is not of this log, and when the log begins after
+        it."""
 
     @abc.abstractmethod
     def poll(self, asked: str | None) -> SourceState:
-        """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested.
-
-        A sensor requests a run, with `cursor` in the run's key, when the state is `waiting` and `new`; when it is
-        waiting and not new, that run may have failed and can be retried. This must not be called while a run of the
-        feed is unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
+        """Return what the source shows now. `asked` is the cursor of the state for which the last run was requested: a
+        sensor requests a run, with `cursor` in the run's key, when the state is `waiting` and `new`; when it is waiting
+        and not new, that run may have failed and can be retried. This must not be called while a run of the feed is
+        unfinished: a Canal server delivers what it shows here to nobody else. Raises `SourceUnreachableError`,
         `SourceError` and `CheckpointError`."""
 
     @abc.abstractmethod

@@ -24,11 +24,11 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
-from cdc_lakehouse.pipeline.changes import is_purged
 from cdc_lakehouse.pipeline.dump import DumpSource
+from cdc_lakehouse.pipeline.feed_tables import is_purged
 from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
-from cdc_lakehouse.pipeline.run import FeedRun, load_changes
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed, Source
 
 # The limit of quarantined rows (`policy.max_quarantined_rows`) is one of what a run has landed: segments with one
@@ -43,12 +43,12 @@ def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] 
     if limit is None:
         return
     rows = [row for row in run.quarantine.open() if row.error_class != BAD_VALUE]
-    segments = run.segments.find(row.segment for row in rows)
+    decoded = [s for s in run.segments.find(row.segment for row in rows).values() if s.state == DECODED]
+    times = {s.segment: s.landed_at for s in decoded if landed_at is None or s.landed_at in landed_at}
     found: dict[datetime.datetime, list[Quarantined]] = defaultdict(list)
     for row in rows:
-        segment = segments.get(row.segment)
-        if segment is not None and segment.state == DECODED and (landed_at is None or segment.landed_at in landed_at):
-            found[segment.landed_at].append(row)
+        if row.segment in times:
+            found[times[row.segment]].append(row)
     for at, rejected in sorted(found.items()):
         count = sum(row.count for row in rejected)
         if count > limit:
@@ -81,8 +81,8 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a run loaded of the initial dump, and the commit-ts of the rows; nothing when there is no dump, or it was
-    loaded before. `waits` says what the log must reach first: until then nothing is applied."""
+    """What a run loaded of the initial dump, and the commit-ts of the rows; nothing when there is none, or no more.
+    `waits` says what the log must reach first: until then nothing is applied."""
 
     commit_ts: int | None = None
     waits: str | None = None
@@ -107,11 +107,9 @@ def load(steps: Steps) -> Loaded:
         # The tables that the dump has something left of are held, and no other. What is in `events` already is counted.
         run.log.warning("%s", dump.fault)
         undefined = dump.undefined()
-        names = {each.segment for each in undefined}
-        run.quarantine.replace(
-            lambda row: row.error_class in dump.schema_faults and row.segment in names, undefined, run.clock()
-        )
-        return Loaded(None, None, _decode_all(run, dump))
+        names = {(each.segment, each.error_class) for each in undefined}
+        run.quarantine.replace(lambda row: (row.segment, row.error_class) in names, undefined, run.clock())
+        return Loaded(decoded=_decode_all(run, dump))
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
@@ -119,7 +117,8 @@ def load(steps: Steps) -> Loaded:
         decoded = _load(run, dump)
         if run.last_cut.checkpoint_ts == BEGINNING:
             _publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
-            run.forget_cut()
+            for name in ("checkpoints", "last_cut", "last_cut_rows"):  # The next steps look again.
+                vars(run).pop(name, None)
     finally:
         # What no table has taken: all of them are held, or the run ends here.
         unused, run.typed = run.typed, []
@@ -241,19 +240,17 @@ class Steps:
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
     # In the order of the log: its changes of tables up to a load come before the load, and those up to the dump's point
     # after it.
-    _evolve_log(run, dump.load_ts[0])
+    log = [] if run.source.dump_comes_first else [run.source]
+    for source in log:
+        _evolve(run, source, dump.load_ts[0])
     dump.land()
     decoded = _decode_all(run, dump)
     for at in dump.load_ts:
-        _evolve_log(run, at)
-        _evolve(run, dump, at)
-    _evolve_log(run, dump.checkpoint_ts())
+        for source in [*log, dump]:
+            _evolve(run, source, at)
+    for source in log:
+        _evolve(run, source, dump.checkpoint_ts())
     return decoded
-
-
-def _evolve_log(run: FeedRun, upto: int) -> None:
-    if not run.source.dump_comes_first:
-        _evolve(run, run.source, upto)
 
 
 def _decode_all(run: FeedRun, source: Source) -> Decoded:
@@ -299,7 +296,7 @@ def _evolve(run: FeedRun, source: Source, upto: int | None) -> Sequence[TableVer
     known = run.history.changes
     new = [change for change in found if known.get(change.origin) != change]
     kinds = {"row", "contradiction"} if source is run.source else set[str]()
-    if load_changes(run.history):
+    if run.loads:
         # What a row contradicts may be the dump, which the log does not know: the record judges it with both.
         kinds &= {"contradiction"} if any(change.kind == "text" for change in new) else set[str]()
     explained = run.history.held_by_rows(kinds, upto) - {change.origin for change in found}  # By a late statement.
@@ -324,14 +321,11 @@ def _publish_cut(run: FeedRun, applied: Applied) -> Published:
     """Publish the cut, unless nothing has changed since the last one. Held tables are not part of a new one."""
     held = tuple(sorted(applied.held.items()))
     cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
-    if applied.checkpoint_ts == BEGINNING:
-        return Published(run.last_cut, (), False)
-    if applied.waiting:
-        # Not all tables have reached the checkpoint: there is no new cut yet.
+    # While tables wait that have not reached the checkpoint there is no new cut.
+    is_same = applied.checkpoint_ts == BEGINNING or (cut == run.last_cut and not applied.tables)
+    if is_same or applied.waiting:
         return Published(run.last_cut, tuple(run.last_cut_rows), False)
     before = {TableName(row.database, row.table): row for row in run.last_cut_rows}
-    if cut == run.last_cut and not applied.tables:
-        return Published(cut, tuple(before.values()), False)
     now = run.clock()
     changed = {table.life.id: table.state for table in applied.tables}
     tables = CurrentTables(run.lake, run.feed)

@@ -13,13 +13,11 @@ written them. Repairs come after all other events of the cut's checkpoint-ts.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,28 +36,28 @@ from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable, delete_unused, folded_texts
 from cdc_lakehouse.lake.faults import run_isolated
-from cdc_lakehouse.lake.tables.events import Events, EventWriter
-from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
+from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (
     LANDED,
     MOVED_ROWS,
     MOVED_ROWS_PREFIX,
     REPAIR,
-    Appended,
-    Kind,
     Segment,
-    Segments,
     may_hold,
     replaced_contents,
     replayed_segment,
 )
-from cdc_lakehouse.pipeline.changes import EventEstimates
-from cdc_lakehouse.pipeline.feed_tables import FeedTable, key_before_version, key_changes, key_columns, value_format
+from cdc_lakehouse.pipeline.feed_tables import (
+    EventEstimates,
+    FeedTable,
+    key_before_version,
+    key_changes,
+    key_columns,
+    value_format,
+)
 from cdc_lakehouse.pipeline.holds import OF_QUARANTINED, Holds, ddl_advice, hold_reason
-from cdc_lakehouse.pipeline.run import TableRepair
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from cdc_lakehouse.pipeline.run import FeedRun
 
 _LINE_BITS: Final = 33
 """The number of bits for the line numbers of one task."""
@@ -165,41 +163,35 @@ def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table
     return _Table(upto, key, value_format(feed, version.name), max([upto.emptied_ts, *void]), version, at)
 
 
-@dataclass
 class SyntheticWriter:
     """Writes synthetic events to `events`, with their segments. `rejected`: the events that moves of this run cannot
     use."""
 
-    feed: FeedConfig
-    segments: Segments
-    events: Events
-    quarantine: Quarantine
-    appended: Callable[[], Appended]
-    spark: Callable[[], SparkSession]
-    clock: Callable[[], datetime.datetime]
-    log: logging.Logger
-    rejected: list[Rejected] = field(default_factory=list[Rejected])
-    _moves: Sequence[_RowMove] = ()
+    def __init__(self, run: FeedRun) -> None:
+        self._run, self.rejected = run, list[Rejected]()
+        self._moves: Sequence[_RowMove] = ()
 
-    def write_repairs(self, history: History, repairs: Sequence[TableRepair]) -> None:
-        """Write repairs, and finish those of a run that ended between its commits: a repair that is not in `events` by
-        then is not made."""
-        for segments in self.segments.undecoded(REPAIR).values():
-            self.events.mark_decoded(segments, self.clock())
+    def write_repairs(self) -> None:
+        """Write the run's repairs, and finish those of a run that ended between its commits: a repair that is not in
+        `events` by then is not made."""
+        run = self._run
+        repairs, run.repairs = run.repairs, ()
+        for segments in run.segments.undecoded(REPAIR).values():
+            run.events.mark_decoded(segments, run.clock())
         if not repairs:
             return
-        self.events.ensure()
-        batch = self.segments.batch + 1
+        run.events.ensure()
+        batch, history = run.segments.batch + 1, run.history.history
         versions = [version_at(history, repair.incarnation, repair.checkpoint_ts) for repair in repairs]
         landed = [
-            _segment(
+            self._segment(
                 # Sorted in the order in which they are made: see `changelog.positions`.
-                REPAIR, f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
-                repair.checkpoint_ts, batch, self.clock(), requested_by=repair.requested_by,
+                f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}", version.name,
+                kind=REPAIR, table_version=repair.checkpoint_ts, requested_by=repair.requested_by,
             )
             for repair, version in zip(repairs, versions, strict=True)
         ]  # fmt: skip
-        self.segments.land(landed)
+        run.segments.land(landed)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for repair, version, segment in zip(repairs, versions, landed, strict=True):
@@ -212,13 +204,14 @@ class SyntheticWriter:
                     ops = pa.array([row.op for row in rows])
                     yield _events(version, repair.checkpoint_ts, segment.segment, start + 1, ops, images)
 
-        self._commit(self.events.writer().write(batches()), landed)
+        self._commit(run.events.writer().write(batches()), landed)
         for repair in repairs:
-            self.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+            run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
     def write_moved_rows(self, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
         """Bring all synthetic events up to date. Return holds for the tables whose moved rows cannot be written."""
-        moves, found = _moves(self.feed, lives)
+        run = self._run
+        moves, found = _moves(run.feed, lives)
         self._moves = moves
         for move in sorted(moves, key=lambda move: move[0].version.commit_ts):
             made = move[0].version
@@ -231,7 +224,7 @@ class SyntheticWriter:
                     why = f"table {waiting.version.name} is held, and has to continue first"
                 elif self._is_current(move):
                     continue
-                elif failed := run_isolated(self.spark, [move], lambda moves: self._carry_out(*moves)):
+                elif failed := run_isolated(lambda: run.spark, [move], lambda moves: self._carry_out(*moves)):
                     why = f"the rows that the statement moves cannot be written: {failed[0]}. The next run tries again"
                 else:
                     continue
@@ -239,21 +232,21 @@ class SyntheticWriter:
                 raise  # Events are written, which belong to more than one table.
             except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
                 why = hold_reason(error, "have the rows that the statement moves", made.name)
-                self.log.warning("%s: %s", made.query, why, exc_info=error)
+                run.log.warning("%s: %s", made.query, why, exc_info=error)
             found = {table.version.incarnation: f"{table.version.query}: {why}" for table in move} | found
         # Synthetic events of DDL that is no longer in the history or the configuration.
         wanted = {table.segment for move in moves for table in move}
-        obsolete = [row for row in self.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
+        obsolete = [row for row in run.segments.select(pc.field("kind") == MOVED_ROWS) if row.segment not in wanted]
         if over := [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]:
-            batch, appended, now = self.segments.batch + 1, self.appended(), self.clock()
+            batch, appended, now = run.segments.batch + 1, run.appended(), run.clock()
             new = [replace(replayed_segment(row, batch, appended, now), fingerprint=None) for row in over]
-            self.segments.land(new)
+            run.segments.land(new)
             self._commit((), new)
         return found
 
     def _is_current(self, move: _RowMove) -> bool:
-        fingerprint = _fingerprint(self.feed, move)
-        known = self.segments.find(table.segment for table in move)
+        segments, fingerprint = self._run.segments, _fingerprint(self._run.feed, move)
+        known = segments.find(table.segment for table in move)
         done = [known.get(table.segment) for table in move]
         if any(row is None or row.state == LANDED or row.fingerprint != fingerprint for row in done):
             return False
@@ -263,28 +256,29 @@ class SyntheticWriter:
         before = (lowest <= move[0].version.commit_ts) | (lowest.is_null() & ~pc.field("replaces").is_null())
         # The commit-ts of a later move is known even when it moved no row.
         before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move[0].version.commit_ts))
-        return not self.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
+        return not segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
     def _carry_out(self, move: _RowMove) -> None:
-        self.events.ensure()
+        run, made_by = self._run, move[0].version
+        run.events.ensure()
         for table in move:
             self._require_known_rows(table)
         of_tables = (table.spans(number, BEGINNING, row_stage(table.upto_ts)) for number, table in enumerate(move))
         spans = [*itertools.chain.from_iterable(of_tables)]
-        writer = self.events.writer()
+        writer = run.events.writer()
         folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
         names = {name for table in move for name in table.life.names}
-        count, _ = EventEstimates(self.segments.rows).of(names)
+        count, _ = EventEstimates(run.segments).of(names)
         spark, tasks = None, 1
         if spans and count > _DRIVER_EVENTS:
-            spark = self.spark()
+            spark = run.spark
             tasks = max(spark.sparkContext.defaultParallelism, count // _TASK_EVENTS)
-        skips = self.feed.policy.quarantine == "skip"
+        skips = run.feed.policy.quarantine == "skip"
         # When a person discarded rows, tasks write what they can, as for updates of tables.
-        writes_parts = skips or self.quarantine.has_discarded(names)
+        writes_parts = skips or run.quarantine.has_discarded(names)
         plans = [[_MovedRows(move, folds, writer, task, writes_parts)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
-        reader = self.events.reader(*commit_ts_range(spans))
+        reader = run.events.reader(*commit_ts_range(spans))
         made = work_by_key(spark, reader, spans, places, plans, lambda own, part: [each.written(part) for each in own])
         files = [file for each in made for file in each.files]
         tables = [fold.updated() for fold in folds]
@@ -293,16 +287,15 @@ class SyntheticWriter:
         # Quarantined before anything is committed.
         rejected = [row for table in tables for row in table.rejected]
         self.rejected += rejected
-        segments, is_whole = self._segments_of_misfits(), all(each.failure is None for each in made)
-        self.quarantine.replace(
-            lambda row: is_whole and _reads(move, row, segments, whole=True), rejected, self.clock()
+        segments, failure = self._segments_of_misfits(), next((e.failure for e in made if e.failure is not None), None)
+        run.quarantine.replace(
+            lambda row: failure is None and _reads(move, row, segments, whole=True), rejected, run.clock()
         )
         # What a table leaves out by its policy, or because a person gave it up, does not move either.
-        is_left_out = discards(self.quarantine.rows)
+        is_left_out = discards(run.quarantine.rows)
         holding = [] if skips else [row for row in rejected if not is_left_out(row)]
-        failure = next((each.failure for each in made if each.failure is not None), None)
         if failure is None and holding:
-            first, advice = holding[0], f"{OF_QUARANTINED}. {ddl_advice(move[0].version.name)}"
+            first, advice = holding[0], f"{OF_QUARANTINED}. {ddl_advice(made_by.name)}"
             why = f"rows before it cannot be used, the first at {first.segment} line {first.line}: {first.message}"
             failure = TableHeldError(why, advice=advice)
         if failure is not None:
@@ -310,21 +303,21 @@ class SyntheticWriter:
             raise failure
         if rejected:
             count, place = sum(row.count for row in rejected), f"{rejected[0].segment} line {rejected[0].line}"
-            self.log.warning("%s: %d rows do not move, the first at %s", move[0].version.query, count, place)
-        now, known = self.clock(), self.segments.find(table.segment for table in move)
-        fingerprint, appended, batch = _fingerprint(self.feed, move), self.appended(), self.segments.batch + 1
+            run.log.warning("%s: %d rows do not move, the first at %s", made_by.query, count, place)
+        now, known = run.clock(), run.segments.find(table.segment for table in move)
+        fingerprint, appended = _fingerprint(run.feed, move), run.appended()
         before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
         landed = [
-            _segment(
-                MOVED_ROWS, table.segment, table.version.name, table.version.commit_ts, batch, now,
+            self._segment(
+                table.segment, table.version.name, kind=MOVED_ROWS, table_version=table.version.commit_ts,
                 fingerprint=fingerprint, replaces=before.get(table.segment),
             )
             for table in move
         ]  # fmt: skip
-        self.segments.land(landed)
+        run.segments.land(landed)
         self._commit(files, landed)
         moved = " and ".join(str(table.version.name) for table in move)
-        self.log.info("wrote moved rows of %s in %s", moved, self.clock() - now)
+        run.log.info("wrote moved rows of %s in %s", moved, run.clock() - now)
 
     def reads(self) -> Callable[[Quarantined], bool]:
         """Return a predicate of rows that could not be used: whether a move may read it, and the update of its table
@@ -333,17 +326,18 @@ class SyntheticWriter:
         return lambda row: any(_reads(move, row, segments) for move in self._moves)
 
     def _segments_of_misfits(self) -> dict[str, Segment]:
-        return self.segments.find({row.segment for row in self.quarantine.rows if row.error_class == BAD_VALUE})
+        rows = self._run.quarantine.rows
+        return self._run.segments.find({row.segment for row in rows if row.error_class == BAD_VALUE})
 
     def _require_known_rows(self, table: _Table) -> None:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
-        if self.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
+        if self._run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
         for span in table.life.spans():
             above, upto = max(span.above, table.void_upto_ts), span.upto
             if span.version.key or upto is None or above >= upto:
                 continue
-            name, events = span.name, self.events.reader(above + 1, upto)
+            name, events = span.name, self._run.events.reader(above + 1, upto)
             columns = ("schema_name", "table_name", "commit_ts", SYNTHETIC)
             own = (pc.field("schema_name") == name.database) & (pc.field("table_name") == name.table)
             # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
@@ -357,8 +351,14 @@ class SyntheticWriter:
 
     def _commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         """Append and count the events of landed segments, as for those of the source."""
-        self.events.commit(data_files, segments)
-        self.events.mark_decoded(segments, self.clock())
+        self._run.events.commit(data_files, segments)
+        self._run.events.mark_decoded(segments, self._run.clock())
+
+    def _segment(self, segment: str, name: TableName, **others: Any) -> Segment:
+        return Segment(
+            segment=segment, database=name.database, table=name.table, size=0, batch=self._run.segments.batch + 1,
+            state=LANDED, landed_at=self._run.clock(), **others,
+        )  # fmt: skip
 
 
 def _reads(move: _RowMove, row: Quarantined, segments: Mapping[str, Segment], *, whole: bool = False) -> bool:
@@ -456,15 +456,6 @@ class _MovedRows:
                 ops = pa.repeat(op, batch.num_rows)
                 yield _events(table.version, table.version.commit_ts, table.segment, first, ops, images)
                 first += batch.num_rows
-
-
-def _segment(
-    kind: Kind, segment: str, name: TableName, version: int, batch: int, now: datetime.datetime, **others: Any
-) -> Segment:
-    return Segment(
-        segment=segment, kind=kind, database=name.database, table=name.table, table_version=version, size=0,
-        batch=batch, state=LANDED, landed_at=now, **others,
-    )  # fmt: skip
 
 
 class NotRepairableError(PermanentError, advice="load the table again (`cdc-lakehouse load`)"):

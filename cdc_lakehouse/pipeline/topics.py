@@ -1,8 +1,7 @@
 """Topics as a source: messages land in `records`, their rows in `events`.
 
 A batch of records is a batch of segments: one for each range of offsets. What a batch contains other than rows is
-written to `signals` before its rows are counted, so that a checkpoint never promises more than is there.
-"""
+written to `signals` before its rows are counted, so that a checkpoint never promises more than is there."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import contextlib
 import datetime
 import functools
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -41,7 +40,7 @@ from cdc_lakehouse.lake.tables.records import (
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
-from cdc_lakehouse.pipeline.run import FeedRun, join_at_tso, load_changes
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
@@ -83,15 +82,14 @@ def beginnings_of(
 
     found: list[Beginning] = []
     for partition, offset in offsets.items():
-        watermark, known = None, list[int]()
+        watermark, known = None, list[int | None]()
         for message in messages(partition):
             watermark = next((part.commit_ts for part in message.parts if isinstance(part, Watermark)), None)
+            known.append(message.origin.commit_ts if watermark is None else watermark)
             if watermark is not None:
-                known.append(watermark)
                 break
-            if message.origin.commit_ts is not None:
-                known.append(message.origin.commit_ts)
-        found.append(Beginning(partition, offset, min(known, default=None), watermark if offset else None))
+        began_at = min((at for at in known if at is not None), default=None)
+        found.append(Beginning(partition, offset, began_at, watermark if offset else None))
     return found
 
 
@@ -123,15 +121,14 @@ class RecordSource(LogSource):
         and the errors of what could not be received."""
 
     def land(self) -> Landed:
+        run, last = self._run, landed_state(self._run.lake, self._run.feed.name).last
         # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
         new = [*self.land_left_out(), *self._land_passed()]
-        last = landed_state(self._run.lake, self._run.feed.name).last
         # The last run may have ended between its records and their segments.
-        known = self._run.segments.known(landed.segment for landed in last.segments)
+        known = run.segments.known(landed.segment for landed in last.segments)
         new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
-        batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
+        batch, faults = self._receive(max(run.segments.batch, last.number) + 1)
         new += self._land(batch.number, batch.segments)
-        run = self._run
         if run.dates:
             # Whole batches, because the order of events spans a batch.
             upto = landed_state(run.lake, run.feed.name).removed_upto
@@ -147,36 +144,29 @@ class RecordSource(LogSource):
         batch = max(record_batch, run.segments.batch + 1)
         rows = [
             Segment(
-                segment=each.segment,
-                kind=OFFSETS,
-                feed_date=each.dates[0] if each.dates else None,
-                file_index=each.late_before or None,
-                size=each.bytes,
-                record_batch=record_batch,
-                batch=batch,
-                state=LANDED,
-                landed_at=run.landed_at,
-                lines=each.records,
+                segment=each.segment, kind=OFFSETS, feed_date=each.dates[0] if each.dates else None,
+                file_index=each.late_before or None, size=each.bytes, record_batch=record_batch, batch=batch,
+                state=LANDED, landed_at=run.landed_at, lines=each.records,
             )
             for each in landed
-        ]
+        ]  # fmt: skip
         if rows:
             run.segments.land(rows)
             run.log.info("landed %s in batch %d", plural(len(rows), "segment"), batch)
         return rows
 
     def land_left_out(self) -> Sequence[Segment]:
-        left_out = self._run.signals.left_out()
+        run = self._run
+        left_out = run.signals.left_out()
         if not left_out:
             return ()
-        taken = self._taken()
-        gone = landed_state(self._run.lake, self._run.feed.name).first_batch
+        taken, gone = self._taken(), landed_state(run.lake, run.feed.name).first_batch
         # The others are held.
         batches = [batch for name, batch in left_out.items() if taken.takes_name(name) and batch >= gone]
         if not batches:
             return ()
-        self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
-        undecoded = self._run.segments.undecoded(OFFSETS)
+        run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
+        undecoded = run.segments.undecoded(OFFSETS)
         return [*self._replay(pc.field("record_batch") >= min(batches)), *self._land_behind(undecoded.values())]
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -188,7 +178,7 @@ class RecordSource(LogSource):
     def _taken(self) -> TakenNames:
         """Return the wanted names, by everything that was decoded."""
         changes, history = self._read_log()
-        if loads := load_changes(self._run.history):
+        if loads := self._run.loads:
             if self._loaded is None or self._loaded[:2] != (changes, loads):
                 history = History()
                 history.apply([*changes, *loads])
@@ -208,7 +198,7 @@ class RecordSource(LogSource):
             known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
             if (row.record_batch or 0) < first or max(known, default=0) < first:
                 raise self._gone("messages cannot be decoded again: they are no longer in `records`", row.segment)
-        return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
+        return self._land_behind([[replace(row, landed_at=landed_at or row.landed_at) for row in rows]])
 
     def _land_passed(self) -> list[Segment]:
         """Land batches again that the run before has appended and not marked as decoded, and those that another batch
@@ -220,19 +210,15 @@ class RecordSource(LogSource):
         return self._land_behind(undecoded.values())
 
     def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
-        """Land batches that are not decoded again, each separately: what they redeliver is recognized by the rows of
-        those that are decoded before them."""
-        return [row for segments in batches for row in self._land_anew(segments)]
-
-    def _land_anew(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Land segments in a new batch, to replace the events that they have."""
-        if not segments:
-            return []
-        run = self._run
-        batch, appended = run.segments.batch + 1, run.appended()
-        rows = [replayed_segment(each, batch, appended, each.landed_at) for each in segments]
-        run.segments.land(rows)
-        return rows
+        """Land batches again, to replace the events that they have, each in a new batch: what they redeliver is
+        recognized by the rows of those that are decoded before them."""
+        run, landed = self._run, list[Segment]()
+        for segments in filter(None, batches):
+            batch, appended = run.segments.batch + 1, run.appended()
+            rows = [replayed_segment(each, batch, appended, each.landed_at) for each in segments]
+            run.segments.land(rows)
+            landed += rows
+        return landed
 
     def _gone(self, message: str, segment: str | None = None) -> SourceError:
         return SourceError(
@@ -278,17 +264,13 @@ class RecordSource(LogSource):
             *(row for (change, _), row in sent if change in unknown),
             *(statement for change, statement in stated if change not in stated_earlier),
         ]
-        others, tombstones, strict = Counter[str](), Counter[str](), Counter[str]()
+        counts = {name: Counter[str]() for name in ("others", "tombstones", "strict")}
         for finds in found.values():
-            others.update(finds.others)
-            tombstones.update(finds.tombstones)
-            strict.update(finds.strict)
+            for name, counter in counts.items():
+                counter.update(getattr(finds, name))
         for each in not_sent_before:
-            others[each.segment] -= each.count
-        counted = [
-            replace(s, others=others[s.segment], tombstones=tombstones[s.segment], strict=strict[s.segment])
-            for s in segments
-        ]
+            counts["others"][each.segment] -= each.count
+        counted = [replace(s, **{name: counter[s.segment] for name, counter in counts.items()}) for s in segments]
         return counted, [*bad, *not_sent_before]
 
     def checkpoint_ts(self) -> int:
@@ -305,11 +287,7 @@ class RecordSource(LogSource):
         # Other partitions are read beyond what one that was not read up has next.
         behind = [positions.get(each, _NOTHING).last_ts for each in self._waited_for()]
         if self._format.transactions == "some":
-            behind += [
-                place.ended_ts
-                for place in positions.values()
-                if place.ended_ts is not None and place.ended_ts < place.last_ts
-            ]
+            behind += [p.ended_ts for p in positions.values() if p.ended_ts is not None and p.ended_ts < p.last_ts]
         return max(published, min([last, *behind]))
 
     def _waited_for(self) -> list[LogPartition]:
@@ -329,26 +307,19 @@ class RecordSource(LogSource):
         topics = landed_state(self._run.lake, self._run.feed.name).landed.topics
         source = self._run.feed.kafka
         # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
-        unseen = ((BEGINNING, name) for name in source.topics or () if name not in topics)
-        least = sorted(
-            [
-                *unseen,
-                *(
-                    (min(positions.get((name, number), _NOTHING).watermark for number in topic.ends), name)
-                    for name, topic in topics.items()
-                    if topic.ends and source.takes(name)
-                ),
-            ]
-        )
-        found, lives = least[0][0] if least else BEGINNING, self._read_log()[1].incarnations().values()
+        marks = {name: BEGINNING for name in source.topics or () if name not in topics}
+        for name, topic in topics.items():
+            if topic.ends and source.takes(name):
+                marks[name] = min(positions.get((name, number), _NOTHING).watermark for number in topic.ends)
+        found, lives = min(marks.values(), default=BEGINNING), self._read_log()[1].incarnations().values()
 
         def is_abandoned(topic: str, upto: int) -> bool:
             tables = self._run.signals.tables(topic)
             live = (then.last.name.folded for life in lives if (then := life.upto(upto)) and then.dropped_ts is None)
             return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
 
-        for upto in sorted({watermark for watermark, _ in least}):
-            if not all(is_abandoned(name, upto) for watermark, name in least if watermark < upto):
+        for upto in sorted({*marks.values()}):
+            if not all(is_abandoned(name, upto) for name, watermark in marks.items() if watermark < upto):
                 break
             found = upto
         return found
@@ -402,18 +373,16 @@ class Topics(RecordSource):
     """The `Source` of Kafka topics."""
 
     shown = SourceKind(
-        "kafka",
-        "Messages of the topics, each once, as they were on the brokers.",
-        "offsets",
-        "Follows the end offsets of the topics.",
-    )
+        "kafka", "Messages of the topics, each once, as they were on the brokers.",
+        "offsets", "Follows the end offsets of the topics.",
+    )  # fmt: skip
 
     @property
     def _options(self) -> Options:
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
-        found = join_at_tso(self._run.feed.name, position)
+        found = JoinPoint.at_tso(self._run.feed.name, position)
         for each in self._beginnings:
             since = each.complete_from
             if since is not None and found.commit_ts is not None and found.commit_ts < since:
@@ -448,15 +417,14 @@ class Topics(RecordSource):
             for partition, (start, end) in pending.offsets.items()
             if end > start
         ]
-        values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = {}
+        values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
         reader = RangeReader(client, ranges)
         for found in reader.messages():
-            values.setdefault(found.range.partition, []).extend(zip(found.keys, found.values, strict=True))
+            values[found.range.partition] += zip(found.keys, found.values, strict=True)
         if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
             raise unreachable[0]
-        return beginnings_of(
-            {each.partition: each.start for each in ranges}, values, self._format.decoder(self._options)
-        )
+        offsets = {each.partition: each.start for each in ranges}
+        return beginnings_of(offsets, values, self._format.decoder(self._options))
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka
@@ -464,10 +432,8 @@ class Topics(RecordSource):
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         landed_now, faults = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
-        if waited_for := self._waited_for():
-            run.log.info(
-                "the cut goes no further than what was read of %s: more waits there", some([*map(str, waited_for)])
-            )
+        if waited_for := some([*map(str, self._waited_for())]):
+            run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]
 
     def _pending(self) -> Pending:
@@ -492,20 +458,14 @@ class Topics(RecordSource):
         except CdcError as error:
             return SourceStatus(error=error)
         fault = next(iter(pending.faults), None)
-        records = None if fault is not None else pending.records
-        return SourceStatus(pending_records=records, error=fault)
+        return SourceStatus(pending_records=None if fault is not None else pending.records, error=fault)
 
 
 def batches_before(run: FeedRun, state: LandedState) -> list[int]:
     """Return, for each partition, the first batch whose records may be read together with the next batch."""
-    message_format = format_of(run.feed.message_format)
-    before = message_format.messages_before()
-    if not before:
-        return []
-    return [
-        _since(of_partition, (state.landed.end(partition) or 0) - before)
-        for partition, of_partition in _landed_ranges(run).items()
-    ]
+    before = format_of(run.feed.message_format).messages_before()
+    ranges = _landed_ranges(run).items() if before else ()
+    return [_since(found, (state.landed.end(partition) or 0) - before) for partition, found in ranges]
 
 
 def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:

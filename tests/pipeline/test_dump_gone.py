@@ -22,7 +22,8 @@ from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.events import COUNTS, BatchCounts
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
-from cdc_lakehouse.pipeline.run import FeedRun, loads_of
+from cdc_lakehouse.pipeline.holds import find_holds
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, load
 from tests.kit import dumps
 from tests.kit.case_files import Case, read_cases
@@ -149,14 +150,14 @@ class Play:
             return
         run = self.lake.run()
         waiting = sum(map(len, run.segments.undecoded(DUMP).values()))
-        loads = ", ".join(f"{name.table} at {at - TSO}" for name, at in loads_of(run.history).items())
+        loads = ", ".join(f"{name.table} at {at - TSO}" for name, at in run.loaded.items())
         counts = f"{len(marked)} files loaded, {len(self.events.read)} read, {waiting} wait"
         self.results.append(f"{counts}; {loads}; {len(self.events.batches)} batches")
         rows = sorted(
             (row.error_class, f"{row.table} {row.segment.rpartition('/')[2]}") for row in run.quarantine.open()
         )
         self.results += [f"  {kind} {what}".rstrip() for kind, what in rows]
-        for id, why in run.holds(run.history.history.incarnations(), LATER).items():
+        for id, why in find_holds(run, run.history.history.incarnations(), LATER).items():
             self.results.append(self.shown(f"  held {id.rpartition('@')[0]}: {why.partition('. What is mended')[0]}"))
 
     def shown(self, text: str) -> str:

@@ -16,6 +16,7 @@ from cdc_lakehouse.commands.common import problem_lines
 from cdc_lakehouse.decoders.problems import EXPIRED_FILES, LISTED_PER_SEGMENT, Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.operate.decisions import hold_table
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, _evolve, evolve
 from tests.kit.decoding import Reading
@@ -44,7 +45,7 @@ def run_of(directory: Path, *changes: SchemaChange, segments: Iterable[Segment] 
 
 
 def holds(run: FeedRun, upto: int = 100) -> dict[str, str]:
-    return dict(run.holds(run.history.history.incarnations(), upto))
+    return dict(find_holds(run, run.history.history.incarnations(), upto))
 
 
 def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Rejected:

@@ -21,6 +21,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CdcError, CheckpointError, ConfigurationError
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Appended, contents_of, index_gaps
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.object_store import LocalStore
@@ -288,8 +289,8 @@ def test_expired_files_hold_their_table_with_the_dates(lake: TestLake) -> None:
     (run := lake.run()).source.peek()
     run.history.record(run.source.schema_changes(T0 + 9 * ONE_DAY)[0], utc_now())
     incarnations = run.history.history.incarnations()
-    (reason,) = run.holds(incarnations, T0 + 9 * ONE_DAY).values()
+    (reason,) = find_holds(run, incarnations, T0 + 9 * ONE_DAY).values()
     assert "from 2026-06-01 00:00 to 2026-06-10 00:00 UTC" in reason and "load --table" in reason
     lake.configure(policy={"index_gap": "skip"})
     run.feed = lake.feed
-    assert run.holds(incarnations, T0 + 9 * ONE_DAY) == {}
+    assert find_holds(run, incarnations, T0 + 9 * ONE_DAY) == {}

@@ -1,7 +1,8 @@
-"""What a replay of quarantined rows lands again."""
+"""What a replay of quarantined rows lands again, and what is forgotten: `tests/scenarios/retention.txt` has more."""
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,18 @@ import pytest
 
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_order import PartitionSummary
-from cdc_lakehouse.errors import QuarantineLimitError, SourceError
-from cdc_lakehouse.lake.tables.segments import Segment, contents_of
+from cdc_lakehouse.errors import QuarantineLimitError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.segments import Archive, Segment, contents_of
 from cdc_lakehouse.operate.decisions import replay
+from cdc_lakehouse.operate.retention import Retention
 from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import require_few_rejected
+from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit import dumps
 from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import T0, land, publish, segment
 from tests.lake import NOON
 from tests.pipeline import Sink, lake_in
 
@@ -117,3 +121,29 @@ def test_replay_of_file_of_dump_lands_that_file_alone(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no longer has 1 file"):
         replay(run, run.quarantine.rows)
     assert lake.metadata() == before
+
+
+# --- What is forgotten ---
+
+
+def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = lake_in(tmp_path, source={"archive": True}, maintenance={"keep_archive_days": 1})
+    land(lake, segment("d/t/1"))
+    for at in (5, 6):
+        publish(lake, {"t": 1}, at=T0 + at)
+
+    monkeypatch.setattr(LocalStore, "_walk", lambda *_: iter([UnreadableDirectory("c/archive", "Permission denied")]))
+    with pytest.raises(SourceError, match=r"list the archive: Permission denied \[segment c/archive\]") as found:
+        Retention(lake.run(clock=lambda: NOON + datetime.timedelta(days=9))).remove()
+    assert "let this user list" in str(found.value.advice) and "keep_archive_days" in str(found.value.advice)
+    assert [row["checkpoint_ts"] for row in lake.machinery("checkpoints")] == [T0 + 6]
+
+
+def test_archive_that_is_not_there_is_empty_and_lost_store_fails(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, source={"archive": True})
+    publish(lake, {"t": 1}, at=T0)
+    archive = Archive(lake.run().lake, lake.name, lake.run().store)
+    assert archive.copies() == []
+    lake.warehouse.rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceUnreachableError):
+        archive.copies()
