@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (904, 5),
+    "cdc_lakehouse/adopt": (903, 5),
     "cdc_lakehouse/assets": (2_133, 11),
     "cdc_lakehouse/changelog": (4_958, 16),
     "cdc_lakehouse/commands": (3_374, 15),
@@ -21,11 +21,11 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (5_624, 20),
     "cdc_lakehouse/lake": (10_751, 30),
     "cdc_lakehouse/operate": (2_263, 8),
-    "cdc_lakehouse/pipeline": (5_722, 17),
+    "cdc_lakehouse/pipeline": (5_464, 16),
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_723, 25),
     "cdc_lakehouse/*.py": (849, 5),
-    "tests": (34_209, 229),
+    "tests": (34_189, 226),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
