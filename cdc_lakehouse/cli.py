@@ -93,7 +93,7 @@ class _Commands(click.Group):
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="cdc-lakehouse")
 @click.option(
     "--config",

@@ -60,9 +60,6 @@ def cli_page() -> str:
     return page("Commands", *blocks)
 
 
-_HELP: Final = command_line.context_settings["help_option_names"]
-
-
 def commands(group: click.Group, above: str = "cdc-lakehouse") -> Iterator[tuple[str, click.Command]]:
     """All commands that do something, with their whole names."""
     context = click.Context(group)
@@ -81,7 +78,7 @@ def short(command: click.Command) -> str:
 
 def _command(name: str, command: click.Command) -> Iterator[list[str]]:
     # A command keeps the option for its help as the first context has it: it is to be that of the program.
-    context = click.Context(command, info_name=name, help_option_names=_HELP)
+    context = click.Context(command, info_name=name, **command_line.context_settings)
     yield [f"## {name}"]
     yield ["```text", " ".join([name, *command.collect_usage_pieces(context)]), "```"]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):

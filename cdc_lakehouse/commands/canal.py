@@ -32,23 +32,21 @@ def command() -> None:
 
 @command.command("tail")
 @click.option("--host", required=True, help="Host of the Canal server.")
-@click.option(
-    "--port", type=click.IntRange(1, 65535), default=11111, show_default=True, help="Port of the Canal server."
-)
-@click.option("--destination", default="example", show_default=True, help="Name of the instance on the server.")
+@click.option("--port", type=click.IntRange(1, 65535), default=11111, help="Port of the Canal server.")
+@click.option("--destination", default="example", help="Name of the instance on the server.")
 @click.option("--user", help=f"Canal's own user; the password is taken from the environment, {_PASSWORD}.")
 @click.option(
     "--filter", "pattern",
     help="Patterns database\\.table, with commas between. They replace the server's own, for every client.",
 )  # fmt: skip
 @click.option(
-    "--batch-size", type=click.IntRange(1, 1_000_000), default=1000, show_default=True,
+    "--batch-size", type=click.IntRange(1, 1_000_000), default=1000,
     help="Largest batch, in KiB of the server's memory.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many entries.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
 @click.option(
-    "--ack/--no-ack", default=False, show_default=True,
+    "--ack/--no-ack", default=False,
     help="Acknowledge what is printed, so that it is not sent again. Otherwise it stops when its buffer is full.",
 )  # fmt: skip
 @exits

@@ -241,8 +241,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def progress_options(command: _Command) -> _Command:
     """Add the options with which a command selects what is shown, as its argument `progress`."""
-    silent, each = "No progress on stderr. [default: off a terminal]", "Log each step on stderr."
-    quiet = click.option("--quiet", "-q", "progress", flag_value="nothing", default="line", help=silent)
+    off, each = "No progress on stderr. [default: off a terminal]", "Log each step on stderr."
+    hidden = {"default": "line", "show_default": False}
+    quiet = click.option("--quiet", "-q", "progress", flag_value="nothing", help=off, **hidden)
     verbose = click.option("--verbose", "-v", "progress", flag_value="log", help=each)
     return quiet(verbose(command))
 

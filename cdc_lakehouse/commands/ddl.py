@@ -27,9 +27,7 @@ def command() -> None:
 
 @command.command("apply")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option(
-    "--database", default="test", show_default=True, help="The database of names without one, until the first USE."
-)
+@click.option("--database", default="test", help="The database of names without one, until the first USE.")
 @exits
 def apply_command(as_json: bool, database: str) -> int:
     """Show the tables that result from the statements.

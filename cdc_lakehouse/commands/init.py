@@ -66,9 +66,8 @@ _COMMENTS: Final = {
 )  # fmt: skip
 @click.option("--time-zone", help="Time zone of TIMESTAMP text. [default: what the rows show, else UTC]")
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path(DEFAULT_FILE), show_default=True,
-    help="The file to write.",
-)  # fmt: skip
+    "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path(DEFAULT_FILE), help="The file to write."
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @exits

@@ -47,7 +47,10 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 @click.command()
 @of_feeds(None)
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics there until interrupted, such as 127.0.0.1:9464.")
-@click.option("--source/--no-source", "asks_source", default=True, help="Whether to ask the sources. [default: yes]")
+@click.option(
+    "--source/--no-source", "asks_source", default=True, show_default=False,
+    help="Whether to ask the sources. [default: yes]",
+)  # fmt: skip
 def command(asked: Asked, listen: str | None, asks_source: bool) -> int:
     """Print the state of the feeds for Prometheus, or serve it.
 

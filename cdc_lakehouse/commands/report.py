@@ -87,7 +87,7 @@ _REFRESH_SECONDS: Final = 30
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True,
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"),
     help="The file to write or overwrite.",
 )  # fmt: skip
 @of_feeds("Print what was written as JSON.")
@@ -110,10 +110,8 @@ def command(asked: Asked, out: Path) -> int:
 
 
 @click.command()
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=3070, show_default=True, help="The port; 0: any free one."
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on. There is no password.")
+@click.option("--port", type=click.IntRange(0, 65535), default=3070, help="The port; 0: any free one.")
+@click.option("--host", default="127.0.0.1", help="The address to listen on. There is no password.")
 @of_feeds(None)
 def ui(asked: Asked, port: int, host: str) -> int:
     """Serve the report as a status page, until it is interrupted. It refreshes every 30 seconds.

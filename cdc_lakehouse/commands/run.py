@@ -173,7 +173,7 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
 @click.option("--follow", "follows", is_flag=True, help="Keep running: a pass whenever a source has something new.")
 @click.option(
-    "--interval", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
+    "--interval", type=click.FloatRange(0, min_open=True), default=2.0,
     help="With --follow: seconds between two looks at a source.",
 )  # fmt: skip
 @progress_options

@@ -36,19 +36,12 @@ feeds:
 
 
 @click.command()
-@click.option(
-    "--directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Where to write."
-)
-@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history up to today.")
-@click.option(
-    "--transactions", type=click.IntRange(1, 1_000_000), default=2000, show_default=True,
-    help="Transactions of history.",
-)  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed gives other rows.")
+@click.option("--directory", type=click.Path(path_type=Path), default=Path("demo"), help="Where to write.")
+@click.option("--days", type=click.IntRange(1, 365), default=3, help="Days of history up to today.")
+@click.option("--transactions", type=click.IntRange(1, 1_000_000), default=2000, help="Transactions of history.")
+@click.option("--seed", type=int, default=1, help="Another seed gives other rows.")
 @click.option("--follow", "follows", is_flag=True, help="Keep writing new transactions until interrupted.")
-@click.option(
-    "--pause", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Seconds between batches."
-)
+@click.option("--pause", type=click.FloatRange(0.1, 3600), default=3.0, help="Seconds between batches.")
 @click.option("--batches", type=click.IntRange(1), help="With --follow: stop after this many batches.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each batch.")
 def command(

@@ -46,7 +46,7 @@ as_of_option = click.option(
 
 @click.command()
 @click.argument("table", required=False)
-@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
+@click.option("--rows", type=click.IntRange(1, 1000), default=5, help="Rows of each table.")
 @as_of_option
 @click.option("--last-good", is_flag=True, help="With --as-of: show a held table at its last good cut.")
 @click.option("--columns", help="Only these columns, separated by commas.")

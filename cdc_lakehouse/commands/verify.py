@@ -29,12 +29,9 @@ _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "di
 
 @click.command()
 @click.option("--table", "tables", multiple=True, help="Only this table (database.table); may be repeated.")
-@click.option(
-    "--attempts", type=click.IntRange(1, 100), default=3, show_default=True,
-    help="How many times differing keys are compared.",
-)  # fmt: skip
-@click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two attempts.")
-@click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
+@click.option("--attempts", type=click.IntRange(1, 100), default=3, help="How many times differing keys are compared.")
+@click.option("--pause", type=click.FloatRange(0), default=10, help="Seconds between two attempts.")
+@click.option("--rows", type=click.IntRange(0, 10_000), default=10, help="Keys shown of each table.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair differing rows, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @common.progress_options

@@ -24,6 +24,7 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError
 from tests.boundaries.change_log import TableName
 from tests.kit import scripted_lake as script
+from tests.kit.case_files import Case, read_cases
 from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import decisions_config, keys, made_of_events, partitions_of, run_partitions
 from tests.kit.golden_pages import logged
@@ -156,50 +157,22 @@ def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> No
 NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
 
 
-def feed(separator: str, start: str = "2026-05-17", zone: str = "UTC") -> FeedConfig:
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "partitions.txt"), ids=str)
+def test_partitions_are_those_since_the_start_date_and_of_a_run(case: Case, update: bool) -> None:
+    separator, zone, start, *dates = case.own[0].split()
     source = {"type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": separator}
     source["time_zone"] = zone
-    return FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
-
-
-@pytest.mark.parametrize(
-    ("separator", "first", "last"),
-    [("year", "2026", "2026"), ("month", "2026-05", "2026-06"), ("day", "2026-05-17", "2026-06-30")],
-)
-def test_partitions_are_those_since_the_start_date(separator: str, first: str, last: str) -> None:
-    definition = partitions_of(feed(separator))
-    assert definition is not None
-    found = list(definition.get_partition_keys(current_time=NOW))
-    assert (found[0], found[-1]) == (first, last) and found == sorted(set(found))
-
-
-SHANGHAI = "Asia/Shanghai"
-
-
-@pytest.mark.parametrize(
-    ("separator", "zone", "dates", "wanted"),
-    [
-        ("day", "UTC", ["2026-06-02", "2026-06-01", "2026-06-02"], ["2026-06-01", "2026-06-02"]),
-        ("day", "UTC", [], ["2026-06-30"]),
-        ("day", "UTC", ["2026-05-16", "2026-06-01"], ["2026-06-01"]),
-        ("day", "UTC", ["2026-05-16", "2026", "2026-13-01"], ["2026-06-30"]),
-        ("month", "UTC", ["2026-06", "2026-05"], ["2026-05", "2026-06"]),
-        ("year", "UTC", [], ["2026"]),
-        # The source's wall clock can be a day ahead of UTC.
-        ("day", SHANGHAI, ["2026-07-01", "2026-07-02"], ["2026-07-01"]),
-        ("day", SHANGHAI, [], ["2026-07-01"]),
-    ],
-)
-def test_partitions_of_a_run_are_its_dates_or_the_current_one(
-    separator: str, zone: str, dates: list[str], wanted: list[str]
-) -> None:
-    assert run_partitions(feed(separator, zone=zone), dates, NOW) == wanted
-
-
-def test_source_without_dates_or_with_a_later_start_has_none() -> None:
-    assert partitions_of(feed("none")) is None and run_partitions(feed("none"), [], NOW) == []
-    with pytest.raises(ConfigurationError, match="start_date of the feed f is in the future"):
-        run_partitions(feed("day", "2999-01-01"), ["2026-06-01"], NOW)
+    config = FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
+    results = ["no partitions"]
+    if (definition := partitions_of(config)) is not None:
+        found = list(definition.get_partition_keys(current_time=NOW))
+        assert found == sorted(set(found))
+        results = [" ".join([definition.timezone, *found[:1], *found[-1:]])]
+    try:
+        results.append(f"run: {' '.join(run_partitions(config, dates, NOW))}".rstrip())
+    except ConfigurationError as error:
+        results.append(str(error))
+    case.compare(results, update=update)
 
 
 def test_partitions_start_date_long_before_files_begin_with_them(
@@ -222,11 +195,3 @@ def test_partitions_start_date_long_before_files_begin_with_them(
         materialized, _ = logged(instance.all_logs(done.run_id))
     passed = {str(each["partition"]) for each in materialized if each["partition"] is not None}
     assert passed == {"2026-06-27", "2026-06-28", "2026-06-29", "2026-06-30"}, "and the current one"
-
-
-@pytest.mark.parametrize(
-    ("zone", "name"), [("+08:00", "Etc/GMT-8"), ("-03:30", "Etc/GMT+3"), ("+05:30", "Etc/GMT-6"), ("-00:00", "UTC")]
-)
-def test_offset_is_a_time_zone(zone: str, name: str) -> None:
-    definition = partitions_of(feed("day", zone=zone))
-    assert definition is not None and definition.timezone == name
