@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/adopt": (903, 5),
     "cdc_lakehouse/assets": (2_133, 11),
     "cdc_lakehouse/changelog": (4_958, 16),
-    "cdc_lakehouse/commands": (3_374, 15),
+    "cdc_lakehouse/commands": (3_361, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_624, 20),
     "cdc_lakehouse/lake": (10_751, 30),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_723, 25),
     "cdc_lakehouse/*.py": (849, 5),
-    "tests": (34_189, 226),
+    "tests": (34_098, 226),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
