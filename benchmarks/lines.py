@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.format import FileContext
+from cdc_lakehouse.decoders.format import FileContext, Options
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
 from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
 from cdc_lakehouse.duckdb_sql import database
@@ -48,7 +48,9 @@ def _line(random: random.Random, number: int, columns: int, form: dict[str, Any]
 
 def _of_topic(values: list[bytes]) -> float:
     """The CPU seconds of the same as messages, in batches of the size that a task reads."""
-    form = TopicFormat("ticdc-canal-json", {}, {1: 0}, {1: {}}, {1: {}}, lambda *_: True, {1: 1 << 41}, True, True)
+    form = TopicFormat(
+        "ticdc-canal-json", Options(), {1: 0}, {1: {}}, {1: {}}, lambda *_: True, {1: 1 << 41}, True, True
+    )
     shared = {"feed_date": "2026-01-01", "topic": "t", "partition": 0, "time_ms": 0, "segment": "s", "batch": 1}
     columns = {**{name: [value] * len(values) for name, value in shared.items()}, "is_before": [False] * len(values)}
     columns |= {"offset": [*range(len(values))], "key": [None] * len(values), "value": values}

@@ -41,7 +41,7 @@ OF_SINKS = {
 }  # fmt: skip
 OF_TOPICS = {
     "pipeline/topics.py": "the topics' `Source`", "lake/tables/record": "what topics bring lands there",
-    "sources/kafka/": "it reads topics", "decoders/formats/ticdc_canal_json.py": "it reads claim checks",
+    "sources/kafka/": "it reads topics",
 }  # fmt: skip
 OF_CANAL = {
     "pipeline/canal.py": "the `Source` of Canal servers", "lake/tables/canal_": "what they bring lands there",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,15 +25,8 @@ def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    """Rows, as a job of Spark gives those of its tasks."""
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
 def where(rows: Any, mask: Mask) -> Any:
-    """Filter rows (an array or a table) by a mask. If all match, return them unchanged: a copy of texts costs as much
-    as reading them."""
+    """Filter rows by a mask; if all match, return them unchanged: a copy of texts costs as much as reading them."""
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 

@@ -115,8 +115,7 @@ def most_rows(names: Sequence[str]) -> int:
 
 
 def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> pa.Array:
-    """Return the images of `count` rows, as `event_schema` describes them: `texts` has a column of texts, or NULL, for
-    each name."""
+    """Return the images of `count` rows; `texts` has a column of texts, or NULL, for each name."""
     parts: list[Any] = []
     between = "{"
     for name, column in zip(names, texts, strict=True):

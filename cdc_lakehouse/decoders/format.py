@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
+from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.arrow import Positions
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.errors import ConfigurationError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
@@ -30,8 +29,20 @@ _SHOWN: Final = 100
 Row = dict[str, str | None]
 """The texts of a row's values by column, None for NULL."""
 
-Options = Mapping[str, object]
-"""Values of a format's options by name."""
+
+@dataclass(frozen=True)
+class Options:
+    """How the messages of a feed are written, where a format has to be told.
+
+    `tidb_extension`: whether TiCDC's have TiDB's extension. `claims`: returns the complete message of a claim check by
+    its location, or raises `SourceError`, with the segment where only that file is at fault; None where the feed has
+    none. `before_2022_03_20`: whether the DTS task is that old.
+    """
+
+    tidb_extension: bool = True
+    claims: Callable[[str], bytes] | None = None
+    before_2022_03_20: bool = False
+
 
 Decode = Callable[[bytes | None, bytes | None], Message | list[Message | MessageError]]
 """Decodes a message's key and value. It returns a list where a message holds several entries, some of which may be
@@ -52,6 +63,11 @@ class RowShape(msgspec.Struct, frozen=True, eq=False):
     types: Mapping[str, str]
     key: tuple[str, ...] | None
 
+    @classmethod
+    def of(cls, change: RowChange) -> Self:
+        names = tuple(change.after or change.before or ())
+        return cls(change.database, change.table, change.op, names, change.types, change.key)
+
 
 class UsualRow(msgspec.Struct, frozen=True, eq=False):
     """A row change: `time_ms` is that of its commit-ts or, where messages have none, of its execution at the source;
@@ -65,9 +81,8 @@ class UsualRow(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, change: RowChange, origin: Origin) -> Self:
-        names = tuple(change.after or ())
-        shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
-        return cls(shape, origin.commit_ts, origin.time_ms or 0, image_text(change.before), image_text(change.after))
+        images = image_text(change.before), image_text(change.after)
+        return cls(RowShape.of(change), origin.commit_ts, origin.time_ms or 0, *images)
 
 
 RowReader = Callable[[bytes | None], UsualRow | None]
@@ -109,17 +124,15 @@ class Redelivery:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of messages. `make` builds its decoder from checked options."""
+    """A format of messages."""
 
     name: str
     """The name in the configuration."""
     make: Callable[[Options], Decode]
+    """Returns its decoder."""
     text_of: Callable[[bytes | None], bytes | None] = lambda value: value
     """Returns the text of a value, which may be compressed; or the value, for the decoder to report."""
-    options: tuple[str, ...] = ()
-    """The names of the options that `make` accepts."""
-    configured: Callable[[KafkaSource, StorageConfig], Options] = lambda source, storage: {}
-    """Returns the options from the configuration of a feed."""
+
     row_reader: Callable[[Options], RowReader | None] = lambda options: None
     """Returns the reader of usual messages. Only a format that needs no earlier messages can have one."""
     column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
@@ -148,20 +161,8 @@ class Format:
     database: Literal["mysql", "tidb"] = "mysql"
     """The kind of database that made the changes."""
 
-    def decoder(self, options: Options) -> Decode:
-        """Return the decoder for these options. Raises ConfigurationError for an unknown option, or an invalid
-        value."""
-        unknown = sorted(set(options) - set(self.options))
-        if unknown:
-            raise ConfigurationError(
-                f"format {self.name} has no option {', '.join(unknown)}",
-                advice=f"its options are: {', '.join(sorted(self.options))}" if self.options else "it has none",
-            )
-        return self.make(options)
-
     def messages_before(self, partitions: int = 1) -> int:
-        """Return how many offsets before a batch are read with it, in each of the `partitions` that it has messages of;
-        0 where the format needs none."""
+        """Return how many offsets before a batch are read with it in each of its `partitions`, 0 for none."""
         if self.redelivery is None:
             return 0
         return max(_LEAST_BEFORE, self.redelivery.messages_before // partitions)
@@ -185,8 +186,7 @@ def sized(value: bytes) -> bytes:
 
 
 def shown(text: str) -> str:
-    """Format a name or word of a message for an error: quoted, and shortened where it is long. Not for values of rows,
-    which may be secret."""
+    """Quote and shorten a name or word of a message for an error. Not for values of rows, which may be secret."""
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
@@ -241,12 +241,11 @@ class DetectedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """A protocol of files, with every fact that the rest of the product needs. The options of a protocol are those of
-    the sink's section `csv`, None where it has none."""
+    """A protocol of files, with every fact that the rest of the product needs."""
 
     decode: Callable[[Any, Iterable[bytes], FileContext], Iterator[pa.RecordBatch]]
     """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`, in the order
-    of its lines, with a DuckDB connection of `duckdb_sql.database`."""
+    of its lines, with a DuckDB connection."""
     redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
     """Whether later files contain everything of a file that was cut off: all of its records, and the incomplete one.
     Called with the contents, those of the later files in their order.
@@ -262,9 +261,5 @@ class FileFormat:
     lacks_commit_ts: Callable[[bytes], bool] | None = None
     """Whether the beginning of a file shows that the sink is configured to write no commit-ts; None where an option
     says so."""
-    needs_layout: bool = False
-    """Whether rows are values without names, so that a decoder needs the `layout` of a file."""
     has_labels: bool = False
     """Whether values of ENUM and SET are labels, not the source's numbers."""
-    binary: Callable[[CsvOptions | None], Literal["characters", "base64", "hex"]] = lambda options: "characters"
-    """Returns the notation of binary values, as in `ValueFormat`."""

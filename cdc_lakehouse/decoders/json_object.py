@@ -42,7 +42,7 @@ class NotJsonError(MessageError):
 
 def read_message(value: bytes | None) -> JsonObject:
     """Parse a line or message. Raises MessageError where there is none, or it is not one JSON object (see `parse`)."""
-    return parse(utf8(present(value)))
+    return parse(present(value))
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -79,7 +79,7 @@ class JsonReader(Generic[_Read]):
         text = present(value)
         if (read := self.usual(text)) is not None:
             return read
-        parsed = parse(utf8(text))
+        parsed = parse(text)
         try:
             return msgspec.convert(parsed, self._type)
         except msgspec.ValidationError as error:
@@ -95,29 +95,32 @@ _LONG: Final = {rb"\u003c": b"<", rb"\u003e": b">", rb"\u0026": b"&", rb"\u0008"
 """What Go escapes for HTML, and what it writes in the long way: all that it need not."""
 
 
-def utf8(value: bytes) -> str:
-    """Decode a message's bytes. Raises MessageError where they are not UTF-8."""
+def parse(text: bytes | str, what: str = "the message") -> JsonObject:
+    """Parse a JSON object; `what` names it in errors. Raises MessageError for text that is not UTF-8 or not a JSON
+    object, has a name twice in an object, or half of a surrogate pair."""
     try:
-        return value.decode("utf-8")
+        text = text if isinstance(text, str) else text.decode()
     except UnicodeDecodeError as error:
-        raise NotJsonError(f"the message is not UTF-8: see byte {error.start}") from error
-
-
-def parse(text: str, what: str = "the message") -> JsonObject:
-    """Parse a JSON object; `what` names it in errors.
-
-    Raises MessageError for text that is not a JSON object, has a name twice in an object, or half of a surrogate pair.
-    """
+        raise NotJsonError(f"{what} is not UTF-8: see byte {error.start}") from error
     numbers = {"parse_int": _integer, "parse_float": JsonNumber, "parse_constant": _refused}
     return read_json(text, what, NotJsonError, object_pairs_hook=_unique, **numbers)
 
 
 def text_of(parsed: JsonObject, name: str) -> str | None:
     """Return the text of that name, None where there is none. Raises MessageError where it is not text."""
+    return _part_of(parsed, name, str, "text")
+
+
+def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
+    """Return the object of that name, None where there is none. Raises MessageError for anything else."""
+    return _part_of(parsed, name, dict, "an object")
+
+
+def _part_of(parsed: JsonObject, name: str, kind: type[_Read], what: str) -> _Read | None:
     value = parsed.get(name)
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, kind):
         return value
-    raise MessageError(f"{name} is not text")
+    raise MessageError(f"{name} is not {what}")
 
 
 def whole_number(value: object, name: str) -> int | None:
@@ -131,17 +134,8 @@ def whole_number(value: object, name: str) -> int | None:
     return number
 
 
-def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
-    """Return the object of that name, None where there is none. Raises MessageError for anything else."""
-    value = parsed.get(name)
-    if value is None or isinstance(value, dict):
-        return value
-    raise MessageError(f"{name} is not an object")
-
-
 def row_of(columns: JsonObject) -> Row:
-    """Return a row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value
-    that is a list or an object."""
+    """Return a row's values as text: a number as it is written, true as 1. Raises MessageError for a list or object."""
     row: Row = {}
     for name, value in columns.items():
         match value:

@@ -34,33 +34,24 @@ class Rejected:
 
 BAD_MESSAGE: Final = "BadMessage"
 """A message that its format's decoder cannot read; the message of the `Rejected` says why."""
-
 BAD_WATERMARK: Final = "BadWatermark"
 """A watermark that cannot be true. It holds no table: the next one replaces it."""
-
 BAD_VALUE: Final = "BadValue"
 """A row that a current-state table could not take. It holds no table: the next run tries again."""
-
 BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
 """A table of the initial dump of which rows, or values of a column, are missing."""
-
 BAD_SCHEMA_FILE: Final = "BadSchemaFile"
 """A schema file that cannot be read, or is incomplete."""
-
 MISSING_FILE: Final = "MissingFile"
 """A data file that the source should have and does not. `policy.index_gap` says whether it holds its table."""
-
 UNREADABLE_INDEX: Final = "UnreadableIndex"
 """An index file that cannot be read, or names no data file: it is unknown whether the last one exists.
 `policy.index_gap` says whether it holds its table."""
-
 EXPIRED_FILES: Final = "ExpiredFiles"
 """Data files of a table that the source may have removed before they were read. `policy.index_gap` says whether it
 holds its table."""
-
 BAD_STATEMENT: Final = "BadStatement"
 """A statement that cannot be parsed, and whose text names no table of the feed. It holds no table."""
-
 UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
 """A directory of the source that cannot be listed."""
 
@@ -76,7 +67,6 @@ WRONG_TABLE: Final = "WrongTable"
 NOT_A_DUMP_ROW: Final = "NotADumpRow"
 NOT_A_VALUE: Final = "NotAValue"
 NOT_IN_CHARSET: Final = "NotInCharset"
-
 BEHIND_WATERMARK: Final = "BehindWatermark"
 
 PROBLEMS: Final = {

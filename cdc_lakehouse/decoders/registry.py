@@ -7,17 +7,16 @@ import datetime
 import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
-from cdc_lakehouse.config import CsvOptions, Protocol
-from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.config import Protocol
+from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Options
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
+from cdc_lakehouse.decoders.formats.canal_json import READER
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
 from cdc_lakehouse.decoders.json_object import read_message
-from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources import read_json
 
 FORMATS: Final = {
     "ticdc-canal-json": "ticdc_canal_json.FORMAT", "canal-json": "canal_json.FORMAT",
@@ -28,12 +27,7 @@ FORMATS: Final = {
 
 
 def format_of(name: str) -> Format:
-    """Return the format of that name. Raises ConfigurationError where there is none."""
-    module, _, attribute = FORMATS.get(name, "").partition(".")
-    if not module:
-        raise ConfigurationError(
-            f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
-        )
+    module, attribute = FORMATS[name].split(".")
     return getattr(importlib.import_module(f"cdc_lakehouse.decoders.formats.{module}"), attribute)
 
 
@@ -75,7 +69,7 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
 
 
 def _reads(name: str, values: Sequence[bytes]) -> bool:
-    decode = format_of(name).decoder({})
+    decode = format_of(name).make(Options())
     try:
         for value in values:
             decode(None, value)
@@ -116,29 +110,21 @@ def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
 
 
 def _offsets(value: bytes) -> Iterator[datetime.timedelta]:
-    try:
-        message = read_json(value, "the message")
-        commit_ts = message["_tidb"]["commitTs"]
-        columns = [name for name, type in message["mysqlType"].items() if type.startswith("timestamp")]
-        texts = [row[name] for row in message["data"] for name in columns if row.get(name)]
-        if not isinstance(commit_ts, int) or not is_commit_ts(commit_ts):
-            return
-        times = [datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC) for text in texts]
-    except (MessageError, ValueError, KeyError, TypeError, AttributeError):
+    message = READER.usual(value)
+    commit_ts = None if message is None else ticdc_canal_json.commit_ts_of(message)
+    if message is None or commit_ts is None:
         return
-    for time in times:
-        difference = time - commit_time(commit_ts)
-        offset = _STEP * round(difference / _STEP)
-        if abs(offset) <= _LARGEST and abs(difference - offset) <= _SLACK:
-            yield offset
+    columns = [name for name, type in message.types.items() if type.startswith("timestamp")]
+    for text in (row.get(name) for row in message.data or () for name in columns):
+        with contextlib.suppress(ValueError):
+            time = datetime.datetime.fromisoformat(text or "").replace(tzinfo=datetime.UTC)
+            difference = time - commit_time(commit_ts)
+            offset = _STEP * round(difference / _STEP)
+            if abs(offset) <= _LARGEST and abs(difference - offset) <= _SLACK:
+                yield offset
 
 
 # The format of each protocol, by its name in the configuration.
-
-
-def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
-    assert options is not None, "they are known of each sink of csv"
-    return options.binary_encoding_method
 
 
 FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
@@ -152,14 +138,7 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
         piece=ticdc_canal_json.PIECE,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),
-    "csv": FileFormat(
-        decode=csv.decode,
-        redelivers=csv.redelivers_csv,
-        detect=csv.detect_csv,
-        needs_layout=True,
-        has_labels=True,
-        binary=_binary,
-    ),
+    "csv": FileFormat(decode=csv.decode, redelivers=csv.redelivers_csv, detect=csv.detect_csv, has_labels=True),
 }
 DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
 """TiCDC's own default, for a sink without data files."""

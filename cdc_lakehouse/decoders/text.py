@@ -1,7 +1,7 @@
 r"""Quoted text: csv of TiCDC, delimited text of dumps, and in part the rows of INSERT statements.
 
 A `Dialect` says how records are split into cells. `StrictReader` reads one record at a time, correct for any bytes;
-`cells_by_column` reads many with Arrow, where they are written as usual. Arrow supports doubled quotes, separators of
+`ArrowReader` reads many with Arrow, where they are written as usual. Arrow supports doubled quotes, separators of
 one ASCII byte and no escapes; it accepts any line end, and treats text next to quotes as part of the value. So quotes
 are checked first, and sequences that it does not support are replaced by bytes that do not occur in the text, and
 restored in the columns. Text with any irregularity is left to the strict reader; the result here is the same as there.
@@ -20,11 +20,12 @@ protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`.
 from __future__ import annotations
 
 import codecs
-import itertools
+import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ from pyarrow import csv
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, batch_of, pc
+from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.sources.dump.contents import TextNotation
 
 RECORD_LIMIT: Final = 512 * 1024 * 1024
@@ -92,13 +94,11 @@ class Dialect:
         return cls(separator, b"", null, None, {**escapes, **{e: c for e, c in single.items() if e not in escapes}})
 
     @classmethod
-    def of_dump(cls, notation: TextNotation) -> Self:
+    def of_dump(cls, of: TextNotation) -> Self:
         """Return a dump's. With backslash escapes a backslash changes the next byte as in MySQL's LOAD DATA."""
-        escapes = {BACKSLASH + letter: character for letter, character in MYSQL_ESCAPES.items()}
-        return cls(
-            notation.separator, notation.quote, notation.null, notation.terminator,
-            escapes if notation.backslash_escapes else {}, notation.backslash_escapes,
-        )  # fmt: skip
+        known, escapes = MYSQL_ESCAPES if of.backslash_escapes else {}, of.backslash_escapes
+        texts = {BACKSLASH + letter: character for letter, character in known.items()}
+        return cls(of.separator, of.quote, of.null, of.terminator, texts, escapes)
 
 
 # Strict reading.
@@ -157,8 +157,7 @@ class StrictReader:
         self._beyond = max(2, len(dialect.separator), len(terminator or LINE_ENDS), 2 * len(dialect.quote))
 
     def records(self, content: bytes, start: int, stop: int) -> Iterator[Record]:
-        """Yield the records of a whole content that begin from `start` to before `stop`. The last one may extend beyond
-        `stop`."""
+        """Yield the records of a whole content that begin from `start` to before `stop`."""
         at = start
         while (at := self.after_blank(content, at)) < stop:
             record = self.record(content, at, final=True)
@@ -214,8 +213,7 @@ class StrictReader:
         return Record(start, *(end.span() if end else (len(content), len(content))), None)
 
     def _cell(self, content: bytes, at: int) -> tuple[bytes | None, int, bool]:
-        """Return the cell at `at`, its end, and whether its quote is closed. Raises KeyError for a backslash that
-        begins no escape."""
+        """Return the cell at `at`, its end, and whether its quote is closed. Raises KeyError for an unknown escape."""
         dialect, quote = self._dialect, self._dialect.quote
         if not quote or not content.startswith(quote, at):
             end = end_of(self._bare, content, at)
@@ -272,35 +270,27 @@ class Marks:
         begins = backslashes[(numbers - np.maximum.accumulate(np.where(first, numbers, 0))) % 2 == 0]
         if begins[-1] + 1 == len(text):
             raise NotUsualError
-        behind = array[begins + 1]
+        behind, array = array[begins + 1], array.copy()
         marks: Bytes = np.zeros(256, np.uint8)
         counts = np.bincount(behind, minlength=256)
         for letter, character in escapes.items():
             if counts[letter[0]]:
                 marks[letter[0]] = self.of(character)[0]
         known = marks[behind] > 0
-        array = array.copy()
         array[begins[known]] = marks[behind[known]]
-        kept = np.ones(len(array), bool)
-        kept[begins[known] + 1] = False
-        return array[kept].tobytes()
+        return np.delete(array, begins[known] + 1).tobytes()
 
-    def unused(self) -> bytes:
-        """Return a byte that does not occur in the piece."""
+    def of(self, character: bytes | None = None) -> bytes:
+        """Return a byte that does not occur in the piece, as a mark that stands for a character."""
         mark = next(self._unused, None)
         if mark is None:
             raise NotUsualError
-        return mark
-
-    def of(self, character: bytes) -> bytes:
-        """Return a mark that stands for a character."""
-        mark = self.unused()
-        self._characters[mark] = character
+        if character is not None:
+            self._characters[mark] = character
         return mark
 
     def separated(self, text: bytes, separator: bytes, other: bytes) -> tuple[bytes, bytes]:
-        """Replace the separator by one byte that occurs neither in the text nor in `other`; return the text and that
-        byte."""
+        """Replace the separator by one byte that is neither in the text nor in `other`; return text and byte."""
         stand_in = next((byte for byte in _SEPARATORS if byte not in other and byte not in text), None)
         if stand_in is None:
             raise NotUsualError
@@ -319,8 +309,7 @@ class Marks:
 def parsed(
     text: bytes | Bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False
 ) -> list[Any]:
-    """Parse a text into columns, arrays of bytes. With `blank`, empty lines are allowed and ignored. Raises
-    ArrowInvalid."""
+    """Parse a text into columns, arrays of bytes; with `blank`, empty lines are ignored. Raises ArrowInvalid."""
     names = [str(number) for number in range(width)]
     table = csv.read_csv(
         pa.py_buffer(text),
@@ -371,7 +360,7 @@ class ArrowReader:
             return None
         window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
         quotes = self._quotes(window)
-        end = stop if whole else self._end(content, start, stop, quotes)
+        end = stop if whole else start + self._end(content, start, window, quotes)
         quotes = quotes[: np.searchsorted(quotes, end - start)]
         return None if end == start else (self._columns(content[start:end], quotes), end)
 
@@ -379,25 +368,23 @@ class ArrowReader:
         quote = self._dialect.quote
         return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
 
-    def _end(self, content: bytes, start: int, stop: int, quotes: Positions) -> int:
-        """Return the position after the last terminator that is not in quotes."""
-        terminator = self._dialect.terminator
+    def _end(self, content: bytes, start: int, window: Bytes, quotes: Positions) -> int:
+        """Return the position in the window, which is at `start`, after the last terminator that is not in quotes."""
+        terminator, size = self._dialect.terminator, len(window)
         if not self._has_raw_ends:
             # In quotes none is raw; if one is, the quotes do not come in pairs.
             ends = (b"\r", b"\n") if terminator is None else (terminator,)
-            return max([start, *(at + len(end) for end in ends if (at := content.rfind(end, start, stop)) >= 0)])
-        window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
-        for tail in (TAIL, len(window)):
-            first = max(len(window) - tail, 0)
+            found = ((content.rfind(end, start, start + size), end) for end in ends)
+            return max([0, *(at + len(end) - start for at, end in found if at >= 0)])
+        for first in (max(size - TAIL, 0), 0):
             # A cut between a CR and its LF does no harm: the LF is then an empty line.
             last = (window[first:] == _LF) | (window[first:] == _CR if terminator is None else False)
             ends = np.flatnonzero(last) + (first + 1)
             outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
-            if len(outside) and content.startswith(
-                terminator or b"", start + int(outside[-1]) - len(terminator or b"")
-            ):
-                return start + int(outside[-1])
-        return start
+            end = int(outside[-1]) if len(outside) else 0
+            if end and content.startswith(terminator or b"", start + end - len(terminator or b"")):
+                return end
+        return 0
 
     def _columns(self, text: bytes, quotes: Positions) -> list[Any]:
         """`quotes` are the positions of quotes in the text."""
@@ -445,47 +432,50 @@ class ArrowReader:
     def _terminators(self, text: Bytes, quotes: Positions, terminator: bytes) -> int:
         """Count the line ends, in quotes or not. Raises NotUsualError where they are not terminators only, but those of
         text that is raw in quotes, or a line is empty in a table of several columns."""
-        ends = np.flatnonzero(text == _CR), np.flatnonzero(text == _LF)
-        if not self._are_ends(*ends, terminator):
-            returns, feeds = (at[np.searchsorted(quotes, at) % 2 == 0] for at in ends)
-            if not self._has_raw_ends or not self._are_ends(returns, feeds, terminator):
-                raise NotUsualError
-        return len(ends[1])
 
-    def _are_ends(self, returns: Positions, feeds: Positions, terminator: bytes) -> bool:
-        if terminator == b"\r\n":
-            are_whole = np.array_equal(returns + 1, feeds)
-        else:
-            are_whole = terminator == b"\n" and not len(returns)
-        # Arrow reads an empty line as a row of empty values.
-        width = len(terminator)
-        is_empty = len(feeds) > 0 and bool(feeds[0] < width or (np.diff(feeds) == width).any())
-        return are_whole and not (is_empty and self._width > 1)
+        def are_ends(returns: Positions, feeds: Positions) -> bool:
+            # Arrow reads an empty line as a row of empty values.
+            width = len(terminator)
+            if self._width > 1 and len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
+                return False
+            if terminator == b"\r\n":
+                return np.array_equal(returns + 1, feeds)
+            return terminator == b"\n" and not len(returns)
+
+        ends = np.flatnonzero(text == _CR), np.flatnonzero(text == _LF)
+        outside = (at[np.searchsorted(quotes, at) % 2 == 0] for at in ends)
+        if are_ends(*ends) or (self._has_raw_ends and are_ends(*outside)):
+            return len(ends[1])
+        raise NotUsualError
 
 
 # Records as rows of a batch.
 
 
-class Table(Protocol):
+class Table(ABC):
     """What the cells of a file's records become. `schema` has the columns of a row, then the last three of
     `event_schema.DECODED`; in a row that cannot be used, all others are null."""
 
-    @property
-    def width(self) -> int:
-        """The number of cells of a record."""
-        ...
+    def __init__(self, columns: Sequence[tuple[str, pa.DataType]], width: int) -> None:
+        """`width` is the number of cells of a record."""
+        self.schema = pa.schema([*columns, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
+        self.width = width
 
-    @property
-    def schema(self) -> pa.Schema: ...
-
+    @abstractmethod
     def row(self, cells: Cells) -> tuple[object, ...] | str:
-        """Return the row without these, or its problem: a key of `problems.PROBLEMS`."""
-        ...
+        """Return the row without the last three, or its problem: a key of `problems.PROBLEMS`."""
 
+    @abstractmethod
     def columns(self, cells: list[Any]) -> list[Any]:
-        """Return the same for columns of cells. Raises NotUsualError, CellError and ArrowInvalid where not all are
-        valid."""
-        ...
+        """Return the same for columns of cells. Raises NotUsualError, CellError or ArrowInvalid if some are invalid."""
+
+    def read(self, cells: Cells, record: bytes) -> tuple[object, ...]:
+        """Return a whole row. `record` are the bytes that are kept of it if it cannot be used."""
+        row = self.row(cells)
+        return self.rejected(row, record) if isinstance(row, str) else (*row, None, None, True)
+
+    def rejected(self, problem: str, record: bytes) -> tuple[object, ...]:
+        return (*[None] * (len(self.schema) - 3), problem, record[: problems.RAW_LIMIT], True)
 
 
 class Rows(NamedTuple):
@@ -496,99 +486,70 @@ class Rows(NamedTuple):
     end: int
     """The position in the content where the next row is expected."""
 
+    @classmethod
+    def of(cls, table: Table, rows: Sequence[tuple[object, ...]], end: int) -> Self:
+        return cls(table, batch_of(rows, table.schema), end)
 
-class RowBuilder:
-    """A buffer of rows of one table."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._rows: list[tuple[object, ...]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, cells: Cells, record: bytes) -> None:
-        """Add a row. `record` are the bytes that are kept of it if it cannot be used."""
-        row = self._table.row(cells)
-        if isinstance(row, str):
-            self.reject(row, record)
-        else:
-            self._rows.append((*row, None, None, True))
-
-    def reject(self, problem: str, record: bytes) -> None:
-        self._rows.append((*[None] * (len(self._table.schema) - 3), problem, record[: problems.RAW_LIMIT], True))
-
-    def rows(self, end: int) -> Rows:
-        return Rows(self._table, batch_of(self._rows, self._table.schema), end)
+    @classmethod
+    def valid(cls, table: Table, columns: list[Any], end: int) -> Self:
+        """Return rows that are all valid, of at least one column."""
+        count = len(columns[0])
+        nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), pa.repeat(False, count)]
+        return cls(table, pa.RecordBatch.from_arrays([*columns, *nothing], schema=table.schema), end)
 
 
-def valid_rows(table: Table, columns: list[Any], end: int) -> Rows:
-    """Return rows that are all valid, of at least one column."""
-    count = len(columns[0])
-    nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), pa.repeat(False, count)]
-    return Rows(table, pa.RecordBatch.from_arrays([*columns, *nothing], schema=table.schema), end)
-
-
-class Reader(Protocol):
+class Reader(ABC):
     """Reads the rows of one file, in order. `content` is a part of the file, `final` whether it is the last."""
 
-    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        """Return the rows from `start` to `stop`, without an incomplete last one. None when not all are valid and in
-        the usual form, or there are none."""
-        ...
+    within_long = False
+    """Whether the record before was too long to be held, and has not ended."""
 
+    @abstractmethod
+    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
+        """Return the rows from `start` to `stop`, without an incomplete last one. None, NotUsualError, CellError or
+        ArrowInvalid when not all are valid and in the usual form, or there are none."""
+
+    @abstractmethod
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        """Return the rows that begin from `start` to before `stop`, or the first of them. If they need more content,
-        `end` is `start`."""
-        ...
+        """Return the rows that begin from `start` to before `stop`, or the first of them; none if they need more."""
 
     def rest(self) -> Rows | None:
         """Return what remains to be reported at the end of the file."""
-        ...
+        return None
+        return None
 
 
-class TextReader:
-    """A `Reader`. `problem` is that of a text that is no record; `header` checks the cells of a first record that is no
-    row."""
+class TextReader(Reader):
+    """`problem` is that of a text that is no record; `header` checks the cells of a first record that is no row."""
 
     def __init__(
         self, dialect: Dialect, table: Table, problem: str, header: Callable[[Cells | None], None] | None = None
     ) -> None:
-        self._dialect = dialect
-        self._table = table
-        self._problem = problem
-        self._header = header
+        self._dialect, self._table, self._problem, self._header = dialect, table, problem, header
         self._records = StrictReader(dialect)
         self._columns = ArrowReader(dialect, table.width)
-        self._within_long = False
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        if self._header or self._within_long:
+        if self._header:
             return None
-        stop = min(stop, start + RECORD_LIMIT)
-        try:
-            read = self._columns.read(content, start, stop, whole=final and stop == len(content))
-            return None if read is None else valid_rows(self._table, self._table.columns(read[0]), read[1])
-        except (NotUsualError, CellError, pa.ArrowInvalid):
-            return None
+        read = self._columns.read(content, start, stop, whole=final and stop == len(content))
+        return None if read is None else Rows.valid(self._table, self._table.columns(read[0]), read[1])
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        rows, at = RowBuilder(self._table), start
+        rows, at = list[tuple[object, ...]](), start
         while (at := self._records.after_blank(content, at)) < stop:
-            if self._within_long:
-                try:
-                    at, self._within_long = self._records.line(content, at, final).following, False
-                except MoreNeededError:
-                    # The terminator is not there; part of it may be.
-                    at = max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
-                    break
-                continue
             try:
+                if self.within_long:
+                    at, self.within_long = self._records.line(content, at, final).following, False
+                    continue
                 record = self._records.record(content, at, final)
             except MoreNeededError:
-                if len(content) - at > RECORD_LIMIT:
-                    rows.reject(self._problem, content[at : at + problems.RAW_LIMIT])
-                    self._within_long, self._header = True, None
+                if self.within_long:
+                    # The terminator is not there; part of it may be.
+                    at = max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
+                elif len(content) - at > RECORD_LIMIT:
+                    rows.append(self._table.rejected(self._problem, content[at : at + problems.RAW_LIMIT]))
+                    self.within_long, self._header = True, None
                     continue
                 break
             raw = content[at : min(record.end, at + problems.RAW_LIMIT)]
@@ -598,14 +559,11 @@ class TextReader:
                 check(record.cells)
                 break  # What is behind it may be usual.
             if record.cells is None:
-                rows.reject(self._problem, raw)
+                rows.append(self._table.rejected(self._problem, raw))
             else:
                 # Rows without cells are empty lines.
-                rows.add([] if not self._table.width and not raw else record.cells, raw)
-        return rows.rows(at)
-
-    def rest(self) -> Rows | None:
-        return None
+                rows.append(self._table.read([] if not self._table.width and not raw else record.cells, raw))
+        return Rows.of(self._table, rows, at)
 
 
 _SMALLER: Final = 32
@@ -615,29 +573,28 @@ _SMALLER: Final = 32
 def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Rows]:
     """Yield the rows of a file that comes in parts, cut anywhere. A few of them are held, or a record that is longer.
     `piece` is the number of bytes that are read at a time."""
-    content, at = b"", 0
+    content, at, parts = b"", 0, filter(None, parts)
     size = piece = max(piece, _SMALLER)
     needed, final = piece // 2, False
     while not final or at < len(content):
         if not final and len(content) - at < needed:
             found, at = [content[at:]], 0
             length = len(found[0])
-            while length < max(needed, piece) and not final:
-                known = len(found)
-                found.extend(itertools.islice(parts, 1))
-                final = len(found) == known
-                length += 0 if final else len(found[-1])
+            while not final and length < max(needed, piece):
+                found.append(next(parts, b""))
+                length, final = length + len(found[-1]), not found[-1]
             content = b"".join(found)
             found.clear()  # They would be held beside the content while it is read.
-        stop = min(at + size, len(content))
-        rows = reader.fast(content, at, stop, final)
-        if rows is None and size > piece // _SMALLER:
+        stop, rows = min(at + size, len(content)), None
+        with contextlib.suppress(NotUsualError, CellError, pa.ArrowInvalid):
+            rows = None if reader.within_long else reader.fast(content, at, min(stop, at + RECORD_LIMIT), final)
+        if rows is not None:
+            size = min(size * 2, piece)
+        elif size > piece // _SMALLER:
             size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
             continue
-        if rows is None:
-            rows = reader.strict(content, at, stop, final)
         else:
-            size = min(size * 2, piece)
+            rows = reader.strict(content, at, stop, final)
         # A row that extends beyond the content needs more of it.
         needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), RECORD_LIMIT) + piece
         at = rows.end

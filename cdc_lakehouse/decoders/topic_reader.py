@@ -2,14 +2,19 @@
 
 Records of a partition go to one task, in the order of their offsets. Where messages have a commit-ts, it is the
 event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, always above the previous one
-in the partition, so that the order is the topic's. Records before a batch may be read with it: they give no events
-themselves (see `topic_order`).
+in the partition, so that the order is the topic's.
+
+Two halves of an update become one, redelivered messages are left out. For this a batch is read together with the
+messages before it, as many as `Format.messages_before` says, which give no events themselves. They are in the lake, so
+no state is kept between batches, and a batch that is decoded again gives the same result.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,26 +23,242 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.events import Message, MessageError, RowChange, TransactionEnd, Watermark
+from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement
-from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS
+from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS, is_time_ms
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
-from cdc_lakehouse.decoders.format import RowShape, UsualRow, UsualRows
+from cdc_lakehouse.decoders.format import Options, Redelivery, Row, RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.problems import BEHIND_WATERMARK, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.tasks import run_tasks
-from cdc_lakehouse.decoders.topic_order import (
-    OptionConflict,
-    PartitionBatch,
-    PartitionSequence,
-    PartitionSummary,
-    Summaries,
-    origin_of,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WINDOW: Final = 20_000
+"""The number of messages of a partition that are remembered. A redelivery from further back is treated as new, as a
+whole and in order: at its end the rows are as before, but statements are applied twice, or hold their table."""
+
+
+class UpdatePairing:
+    """Joins the two halves of an update, as messages of one partition come: a change U without `after`, then one
+    without `before`, of one table and one `Origin.log_file`. `waiting` is the last half, if its other half has not come
+    yet.
+
+    A waiting half is read again together with what comes after it. So no half is kept anywhere except in the topic, and
+    a restart changes nothing. The update takes the position of its second half; a half that is not next to its other
+    half becomes an error.
+    """
+
+    def __init__(self, join: Callable[[Row, Row], Row]) -> None:
+        self._join = join
+        self.waiting: Message | None = None
+
+    def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
+        """Yield the messages that are determined by one more message, that of the waiting half first."""
+        half, self.waiting = self.waiting, None
+        match half, message:
+            case (
+                Message(Origin(log_file=first), (RowChange(before=dict() as before) as old,)),
+                Message(Origin(log_file=second), (RowChange(op="U", before=None, after=dict() as after) as new,)),
+            ) if (old.database, old.table, first) == (new.database, new.table, second):
+                yield Message(half.origin)
+                change = RowChange(new.database, new.table, "U", before, self._join(after, before))
+                yield Message(message.origin, (change,))
+                return
+            case Message(), _:
+                yield self._alone(half, "BEFORE that came before this message")
+            case _:
+                pass
+        match message:
+            case Message(parts=(RowChange(op="U", after=None),)):
+                self.waiting = message
+            case Message(parts=(RowChange(op="U", before=None),)):
+                yield self._alone(message, "AFTER")
+            case _:
+                yield message
+
+    def _alone(self, half: Message, which: str) -> MessageError:
+        return MessageError(
+            f"the UPDATE {which} stands alone: its other half is not next to it",
+            of=next((part.database, part.table) for part in half.parts if isinstance(part, RowChange)),
+            advice="let the DTS task write the table to one partition",
+        )
+
+
+class RedeliveryFilter:
+    """Recognises messages that a partition has delivered before: it remembers the last `WINDOW`.
+
+    A DTS task that restarts goes back to a saved position of the source's log, and sends again what it has sent since.
+    Each message has its position in the log, but a position before the last one need not be old: another server may
+    have become the primary, whose log has other positions. So nothing is left out only because of its position. A
+    message is left out if it equals an earlier one: the same position, the same time, the same rows. A message at an
+    earlier position that is *not* equal begins something else, and everything before it is forgotten: otherwise newer
+    rows could be left out because they equal older ones.
+
+    With `shared_positions`, one row can change in the same way twice at a position (0 to 1, 1 to 0, 0 to 1): then the
+    n-th time differs from the first. With `stale_positions`, only the GTID proves that two messages are the same.
+    """
+
+    def __init__(self, redelivery: Redelivery) -> None:
+        self._redelivery = redelivery
+        self._known = dict[bytes, None]()  # In the order of arrival.
+        self._greatest = ("", -1)
+        self._last: tuple[str, int] | None = None
+        self._at_position = Counter[bytes]()
+
+    def is_redelivered(self, message: Message) -> bool:
+        """Whether the message, which is the next one of the partition, was delivered before."""
+        origin, parts = message.origin, message.parts
+        if not parts:
+            return False
+        has_no_gtid = self._redelivery.stale_positions and not origin.gtid
+        if origin.log_file is None or origin.log_offset is None or has_no_gtid:
+            # Without a position it cannot be compared with others.
+            self._forget()
+            return False
+        position = (origin.log_file.zfill(20), origin.log_offset)
+        content = repr((position, origin.time_ms, origin.gtid, parts))
+        identity = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if position != self._last:
+            self._last = position
+            self._at_position.clear()
+        if self._redelivery.shared_positions and isinstance(parts[0], RowChange):
+            self._at_position[identity] += 1
+            identity += self._at_position[identity].to_bytes(8)
+        if identity in self._known:
+            return True
+        if position < self._greatest:
+            self._forget()
+        self._greatest = position
+        self._known[identity] = None
+        if len(self._known) > WINDOW:
+            del self._known[next(iter(self._known))]
+        return False
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._greatest = ("", -1)
+
+
+# What a task finds in a partition besides the rows: statements, watermarks, observed columns, and problems.
+
+PartitionBatch = tuple[str, int, int]
+"""Topic, partition and batch."""
+
+
+@dataclass(frozen=True)
+class OptionConflict:
+    """Messages that contradict an option of the format: the offset and reason of the first one, and their number."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    count: int = 1
+
+
+def origin_of(topic: str, partition: int, offset: int, commit_ts: int) -> str:
+    """Return the position of a statement or row in the log, of which a message can hold several, as text."""
+    return f"{topic}/{partition}/{offset}@{commit_ts}"
+
+
+@dataclass
+class PartitionSummary:
+    """What a task found in a partition and batch besides the rows. All times are TSO.
+
+    `seed`: the greatest commit-ts of all batches before. `last_ts`: that of a row or statement of the partition.
+    `late_before`: messages before this offset were waiting when an earlier batch landed without them, 0 for none.
+    `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end.
+    `replays`: the number of messages that were left out because they had been delivered before. `statements`,
+    `observed`: DDL, and the first row with some columns, each with the offset of its message. `lossy`: the number of
+    changes with lossy text, by (database, table) and column. `sent_before`: rows at or below the partition's watermark,
+    by (database, table, commit-ts) and segment, as rejected, for the case that `events` does not have them.
+    `stated_before`: the same for statements and `signals`. `left_out`: tables, as (database, table), that had rows and
+    are not wanted. `bad`: messages that cannot be used, by segment; `counted` gives, by segment, class, database and
+    table, the entry that stands for those that are not listed. `others`: by segment, the number of records that are
+    neither events nor bad, less the rows beyond a record's first. `strict`: by segment, records with events that were
+    read by themselves though others are read at once.
+    """
+
+    seed: int
+    last_ts: int
+    watermark: int | None = None
+    late_before: int = 0
+    ended_ts: int | None = None
+    others: Counter[str] = field(default_factory=Counter[str])
+    tombstones: Counter[str] = field(default_factory=Counter[str])
+    strict: Counter[str] = field(default_factory=Counter[str], compare=False)
+    replays: int = 0
+    statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
+    observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
+    lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
+    sent_before: dict[tuple[tuple[str, str, int], str], Rejected] = field(
+        default_factory=dict[tuple[tuple[str, str, int], str], "Rejected"]
+    )
+    stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
+    left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
+    counted: dict[tuple[str, str, str | None, str | None], int] = field(
+        default_factory=dict[tuple[str, str, str | None, str | None], int]
+    )
+    option_conflict: OptionConflict | None = None
+
+    def commit_ts(self, commit_ts: int | None, offset: int, *times_ms: int | None) -> int | None:
+        """Return the commit-ts of the row or statement that comes next, at this offset; None if it was delivered
+        before: at or below the partition's watermark. Where the message has none it is made from the first of some
+        times (milliseconds) that is valid, and always exceeds the partition's last one. It also exceeds those of
+        earlier batches, as what is sent after them comes after them whatever its time says: a statement's is when it
+        began. A late message alone keeps its own time."""
+        if commit_ts is None:
+            moment = next((time for time in times_ms if time is not None and is_time_ms(time)), 0)
+            if offset >= self.late_before or not (moment or self.last_ts):
+                self.last_ts = max(self.last_ts, self.seed)
+            self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
+        elif commit_ts <= (self.watermark or 0):
+            self.replays += 1
+            return None
+        else:
+            self.last_ts = max(self.last_ts, commit_ts)
+        return self.last_ts if commit_ts is None else commit_ts
+
+    def note_sent_before(self, database: str, table: str, commit_ts: int, segment: str, offset: int) -> None:
+        message = PROBLEMS[BEHIND_WATERMARK]
+        new = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table, count=0)
+        known = self.sent_before.setdefault(((database, table, commit_ts), segment), new)
+        line = min(known.line or 0, offset)
+        self.sent_before[(database, table, commit_ts), segment] = replace(known, line=line, count=known.count + 1)
+
+    def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
+        listed = self.bad.setdefault(segment, [])
+        error_class = problems.BAD_WATERMARK if error.is_watermark else problems.BAD_MESSAGE
+        database, table = error.of or _table_of(raw)
+        found = Rejected(segment, offset, error_class, str(error), raw[:RAW_LIMIT], database, table)
+        if len(listed) < problems.LISTED_PER_SEGMENT:
+            listed.append(found)
+            return
+        # One entry for each table, so that no other table is held for them.
+        at = self.counted.setdefault((segment, error_class, database, table), len(listed))
+        if at == len(listed):
+            listed.append(replace(found, raw=b"", count=0))
+        listed[at] = replace(listed[at], message=found.message, count=listed[at].count + 1)
+
+
+Summaries = dict[PartitionBatch, PartitionSummary]
+
+
+def _table_of(raw: bytes) -> tuple[str | None, str | None]:
+    """Return the table that an unusable message in JSON names: only that table is held then."""
+    try:
+        message = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None, None
+    names = (message.get("database"), message.get("table")) if isinstance(message, dict) else (None, None)
+    # Half of a surrogate pair, which JSON's escapes allow, cannot be written as UTF-8.
+    is_storable = all(isinstance(of, str) and of and of.encode(errors="replace").decode() == of for of in names)
+    return names if is_storable else (None, None)
 
 
 @dataclass
@@ -60,24 +281,21 @@ class ColumnObserver:
     for columns that it leaves out) are not new: else each pattern of NULLs would be. With `in_table_order` another
     order of columns is."""
 
-    def __init__(self, *, in_table_order: bool) -> None:
-        self._in_table_order = in_table_order
+    def __init__(self, *, in_order: bool, in_table_order: bool) -> None:
+        self._in_order, self._in_table_order = in_order, in_table_order
         self._tables: dict[tuple[str, str], _Known] = {}
         self._last: RowShape | None = None
         self._last_at = 0, 0
 
     def forget(self, database: str, table: str) -> None:
-        """Forget a table after a statement: rows may look as before, and mean other columns. Without a table, forget
-        all."""
+        """Forget a table, or all, after a statement: rows may look as before, and mean other columns."""
         self._last = None
         if table:
             self._tables.pop((database, table), None)
         else:
             self._tables.clear()
 
-    def new_columns(
-        self, shape: RowShape, at: tuple[int, int], *, in_order: bool
-    ) -> tuple[tuple[str, str], ...] | None:
+    def new_columns(self, shape: RowShape, at: tuple[int, int]) -> tuple[tuple[str, str], ...] | None:
         """Return the columns of a row of this shape with their types as far as rows have shown them, None where it
         shows nothing new. Rows come in any order of their places `at`, the commit-ts and the offset."""
         # A DELETE may have only its key: it shows nothing about a table's columns.
@@ -97,7 +315,7 @@ class ColumnObserver:
         if noted is not None and noted[1] <= at and (noted[0] is types or noted[0] == types):
             return None
         order = names if self._in_table_order else ()
-        if not in_order:
+        if not self._in_order:
             columns = tuple((name, types.get(name, "")) for name in names)
         elif order in known.orders and all(
             name in known.types and types.get(name, known.types[name]) == known.types[name] for name in names
@@ -136,7 +354,7 @@ class TopicFormat:
     tables are wanted."""
 
     name: str
-    options: Mapping[str, object]
+    options: Options
     seeds: Mapping[int, int]
     positions: Mapping[int, Mapping[tuple[str, int], tuple[int, int]]]
     """By batch, the last commit-ts and the watermark (or 0) of each partition as the batch begins: what is at or below
@@ -177,8 +395,7 @@ def changes_in_tasks(
     write: Callable[[Iterator[pa.RecordBatch]], Iterable[str]],
 ) -> tuple[list[str], Summaries]:
     """Decode records, and write the events (columns of `NEW_EVENTS`); return the files, and the summaries of the rest.
-    `records` returns the records of a task by its number, as `TopicReader.read` expects them. Without Spark the tasks
-    run here."""
+    `records` returns those of a task by its number."""
 
     def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
         reader = TopicReader(topic_format)
@@ -186,39 +403,57 @@ def changes_in_tasks(
         files = [*write(itertools.chain(events, reader.rest()))]
         yield files, reader.summaries
 
-    data_files: list[str] = []
-    found: Summaries = {}
-    for files, summaries in run_tasks(spark, range(tasks), decode):
-        data_files += files
-        found |= summaries
-    return data_files, found
+    done = run_tasks(spark, range(tasks), decode)
+    return [file for files, _ in done for file in files], dict(itertools.chain(*(found.items() for _, found in done)))
 
 
 class TopicReader:
-    """Decodes records, columns of `RECORDS`, with those of a topic, partition and batch in the order of their offsets;
-    several of these may alternate. It yields rows of events, in any order; at the end `summaries` has everything else.
-    """
+    """Decodes records, columns of `RECORDS`, with those of a topic, partition and batch in the order of their offsets.
+    It yields rows of events, in any order; at the end `summaries` has everything else."""
 
     def __init__(self, topic_format: TopicFormat) -> None:
         self._format = format_of(topic_format.name)
-        self._decode = self._format.decoder(topic_format.options)
+        self._decode = self._format.make(topic_format.options)
         self._usual = self._format.row_reader(topic_format.options)
         self._columns = self._format.column_reader(topic_format.options)
+        # Where positions of rows determine their commit-ts.
+        self._in_order = not self._format.watermarks(topic_format.options)
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
-        self._rows: list[tuple[object, ...]] = []
+        self._rows = list[tuple[object, ...]]()
         self._size = 0
-        self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
+        self._states = dict[PartitionBatch, tuple[RedeliveryFilter | None, UpdatePairing | None, ColumnObserver]]()
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for records in _by_place(batch):
             topic, partition, number = (records.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
-            yield from self._read(self._enter((topic, partition, number)), records)
+            self._enter(topic, partition, number)
+            yield from self._read(records)
 
-    def _read(self, summary: PartitionSummary, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _enter(self, topic: str, partition: int, batch: int) -> None:
+        """Switch to the records of a topic, partition and batch."""
+        self._place = place = topic, partition, batch
+        form, of_topics = self._format, self._topic_format
+        if place not in self.summaries:
+            seed = of_topics.seeds[batch]
+            last_ts, sent = of_topics.positions[batch].get((topic, partition), (0, 0))
+            # Of a server's log there is one: what is read after something else comes after it.
+            last_ts = seed if form.transactions == "all" else last_ts
+            late_before = of_topics.late_before[batch].get((topic, partition), 0)
+            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None, late_before)
+            self._states[place] = (
+                None if form.redelivery is None else RedeliveryFilter(form.redelivery),
+                None if form.joined_update is None else UpdatePairing(form.joined_update),
+                ColumnObserver(in_order=self._in_order, in_table_order=form.in_table_order),
+            )
+        self._summary = self.summaries[place]
+        self._landed_ms = of_topics.landed_ms[batch]
+        self._filter, self._pairing, self._observer = self._states[place]
+
+    def _read(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""
-        columns, left = list[UsualRows](), np.ones(records.num_rows, bool)
+        summary, columns, left = self._summary, list[UsualRows](), np.ones(records.num_rows, bool)
         if self._columns is not None:
             end_ts = min(END_TS, (self._landed_ms + AHEAD_MS + 1) << LOGICAL_BITS)
             columns = list(self._columns(records.column("value"), end_ts))
@@ -234,26 +469,23 @@ class TopicReader:
             value = text_of(value)
             row = None if usual is None else usual(value)
             if row is None or row.time_ms > ahead_ms:
-                self._read_strictly(summary, _Record(*record), value)
+                self._read_strictly(_Record(*record), value)
                 if (summary.watermark or 0) > watermarks[-1]:
                     places.append(at)
                     watermarks.append(summary.watermark or 0)
             else:
                 commit_ts = summary.commit_ts(row.commit_ts, offset, row.time_ms)
-                summary.others[segment] += not self._take(summary, row, commit_ts, date, segment, offset)
+                summary.others[segment] += not self._take(row, commit_ts, date, segment, offset)
             if self._size >= _BYTES_AT_ONCE or len(self._rows) >= _ROWS_AT_ONCE:
                 yield from self.rest()
         for rows in columns:
             sent_upto = np.array(watermarks)[np.searchsorted(places, rows.places) - 1]
-            yield from self._take_rows(summary, rows, records, sent_upto)
+            yield from self._take_rows(rows, records, sent_upto)
 
-    def _take_rows(
-        self, summary: PartitionSummary, rows: UsualRows, records: pa.RecordBatch, sent_upto: Positions
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the events of rows, and note what they show. Those with a commit-ts of at most `sent_upto` were
-        delivered before."""
+    def _take_rows(self, rows: UsualRows, records: pa.RecordBatch, sent_upto: Positions) -> Iterator[pa.RecordBatch]:
+        """Yield the events of rows, and note what they show. Those up to `sent_upto` were delivered before."""
         change, count, new = rows.change, len(rows.places), rows.commit_ts > sent_upto
-        wanted = self._takes(change.database, change.table)
+        wanted, summary = self._takes(change.database, change.table), self._summary
         summary.replays += int(np.count_nonzero(~new))
         summary.last_ts = max(summary.last_ts, int(rows.commit_ts[new].max(initial=0)))
         if not wanted:
@@ -274,16 +506,15 @@ class TopicReader:
         order = np.lexsort([rows.commit_ts, which])
         order = order[events[order]]
         for row in order[np.flatnonzero(np.diff(which[order], prepend=-1))].tolist():
-            at = int(rows.commit_ts[row]), offsets[row].as_py()
-            self._observe(summary, shapes[int(which[row])], at, in_order=False)
+            self._observe(shapes[int(which[row])], int(rows.commit_ts[row]), offsets[row].as_py())
         version, none = pa.repeat(pa.scalar(0, pa.int64()), count), pa.nulls(count, pa.int64())
         database, table, op = (pa.repeat(each, count) for each in (change.database, change.table, change.op))
         commit_ts = pa.array(rows.commit_ts)
         columns = [dates, database, table, version, none, op, commit_ts, rows.before, rows.after, segments, offsets]
         yield where(pa.RecordBatch.from_arrays(columns, schema=NEW_EVENTS), events)
 
-    def _read_strictly(self, summary: PartitionSummary, record: _Record, value: bytes | None) -> None:
-        segment, time_ms = record.segment, record.time_ms
+    def _read_strictly(self, record: _Record, value: bytes | None) -> None:
+        segment, time_ms, summary = record.segment, record.time_ms, self._summary
         if record.value is None and record.key is not None and self._topic_format.ignores_tombstones:
             if not record.is_before:
                 summary.others[segment] += 1
@@ -291,12 +522,13 @@ class TopicReader:
             return
         latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
         try:
-            decoded = self._decode(record.key, value)
+            found = self._decode(record.key, value)
         except MessageError as error:
-            decoded = [error]
-        decoded = decoded if isinstance(decoded, list) else [decoded]
-        # Those that are complete with this record's, and how many of its own had come before.
-        messages, redelivered = self._order.next([_not_after(latest_ms, message) for message in decoded])
+            found = error
+        decoded = [_not_after(latest_ms, message) for message in (found if isinstance(found, list) else [found])]
+        # Those that had not come before, and those that are complete with them: of each 0, 1 or 2.
+        new = [each for each in decoded if not self._is_redelivered(each)]
+        messages = new if self._pairing is None else [whole for each in new for whole in self._pairing.next(each)]
         if record.is_before:
             return  # The partition's order alone has to know of it.
         bad = events = 0
@@ -304,44 +536,27 @@ class TopicReader:
         clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms
         for message in messages:
             if isinstance(message, Message):
-                events += self._take_parts(summary, message, record, clock_ms)
+                events += self._take_parts(message, record, clock_ms)
             else:
                 summary.note_bad(segment, record.offset, message, value or b"")
                 bad += 1
         summary.others[segment] += 1 - bad - events
         summary.strict[segment] += self._usual is not None and events > 0
-        summary.replays += redelivered
+        summary.replays += len(decoded) - len(new)
 
-    def _enter(self, place: PartitionBatch) -> PartitionSummary:
-        """Switch to the records of a topic, partition and batch; return their summary."""
-        if place not in self.summaries:
-            topic, partition, number = place
-            seed = self._topic_format.seeds[number]
-            last_ts, sent = self._topic_format.positions[number].get((topic, partition), (0, 0))
-            # Of a server's log there is one: what is read after something else comes after it.
-            last_ts = seed if self._format.transactions == "all" else last_ts
-            late_before = self._topic_format.late_before[number].get((topic, partition), 0)
-            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None, late_before)
-            self._states[place] = (
-                PartitionSequence(self._format),
-                ColumnObserver(in_table_order=self._format.in_table_order),
-            )
-        self._place: PartitionBatch = place
-        self._landed_ms = self._topic_format.landed_ms[place[2]]
-        self._order, self._observer = self._states[place]
-        return self.summaries[place]
+    def _is_redelivered(self, message: Message | MessageError) -> bool:
+        return self._filter is not None and isinstance(message, Message) and self._filter.is_redelivered(message)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
             rows, self._rows, self._size = self._rows, [], 0
             yield batch_of(rows, NEW_EVENTS)
 
-    def _take_parts(self, summary: PartitionSummary, message: Message, record: _Record, clock_ms: int | None) -> int:
-        """Take the parts of a message in their order; return the number of events. `clock_ms` is the record's time
-        where it can be the feed's."""
-        origin, events, segment, offset = message.origin, 0, record.segment, record.offset
+    def _take_parts(self, message: Message, record: _Record, clock_ms: int | None) -> int:
+        """Take the parts of a message; return the number of events. `clock_ms`: the record's time where usable."""
+        origin, events, segment, offset, summary = message.origin, 0, record.segment, record.offset, self._summary
+        topic, partition, _ = self._place
         if message.option_conflict is not None:
-            topic, partition, _ = self._place
             known = summary.option_conflict or OptionConflict(topic, partition, offset, message.option_conflict, 0)
             summary.option_conflict = replace(known, count=known.count + 1)
         for part in message.parts:
@@ -353,7 +568,7 @@ class TopicReader:
                 commit_ts = summary.commit_ts(origin.commit_ts, offset, origin.time_ms, clock_ms)
                 if isinstance(part, RowChange):
                     row = UsualRow.of(part, origin)
-                    is_event = self._take(summary, row, commit_ts, record.feed_date, segment, offset)
+                    is_event = self._take(row, commit_ts, record.feed_date, segment, offset)
                     lossy = self._format.lossy_columns if is_event else None
                     if lossy is not None and (columns := lossy(part)):
                         summary.lossy.setdefault((part.database, part.table), Counter()).update(columns)
@@ -363,7 +578,7 @@ class TopicReader:
                     found = Rejected(segment, offset, BEHIND_WATERMARK, PROBLEMS[BEHIND_WATERMARK], raw, *of)
                     summary.stated_before.setdefault((part.database, part.table, origin.commit_ts or 0), found)
                 else:
-                    place = self._origin(offset, commit_ts)
+                    place = origin_of(topic, partition, offset, commit_ts)
                     statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
                     summary.statements.append((offset, statement))
                     self._observer.forget(part.database, part.table)
@@ -371,17 +586,9 @@ class TopicReader:
                         summary.ended_ts = summary.last_ts  # Elsewhere `Signals.positions` sees to it.
         return events
 
-    def _take(
-        self,
-        summary: PartitionSummary,
-        row: UsualRow,
-        commit_ts: int | None,
-        date: str | None,
-        segment: str,
-        offset: int,
-    ) -> bool:
+    def _take(self, row: UsualRow, commit_ts: int | None, date: str | None, segment: str, offset: int) -> bool:
         """Add the event of a row; return whether it is one. Without a `commit_ts` it was delivered before."""
-        shape = row.shape
+        shape, summary = row.shape, self._summary
         if not self._takes(shape.database, shape.table):
             # Whether it came before is checked when its table becomes wanted.
             summary.left_out.add((shape.database, shape.table))
@@ -389,24 +596,27 @@ class TopicReader:
         if commit_ts is None:
             summary.note_sent_before(shape.database, shape.table, row.commit_ts or 0, segment, offset)
             return False
-        self._observe(summary, shape, (commit_ts, offset), in_order=row.commit_ts is None)
+        self._observe(shape, commit_ts, offset)
         self._rows.append(
             (date, shape.database, shape.table, 0, None, shape.op, commit_ts, row.before, row.after, segment, offset)
         )
         self._size += len(row.before or "") + len(row.after or "")
         return True
 
-    def _observe(self, summary: PartitionSummary, shape: RowShape, at: tuple[int, int], *, in_order: bool) -> None:
-        columns = self._observer.new_columns(shape, at, in_order=in_order)
-        if columns is not None:
-            commit_ts, offset = at
-            place = self._origin(offset, commit_ts)
-            observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, place)
-            summary.note_observed(offset, observed, in_order=in_order)
-
-    def _origin(self, offset: int, commit_ts: int) -> str:
+    def _observe(self, shape: RowShape, commit_ts: int, offset: int) -> None:
+        """Note the columns of a row, unless they are known. Where the positions of rows determine their commit-ts, the
+        same columns are noted again after a statement."""
+        columns = self._observer.new_columns(shape, (commit_ts, offset))
+        if columns is None:
+            return
         topic, partition, _ = self._place
-        return origin_of(topic, partition, offset, commit_ts)
+        statements = len(self._summary.statements) if self._in_order else 0
+        place = shape.database, shape.table, columns, shape.key, statements
+        known = self._summary.observed.get(place)
+        if known is None or (commit_ts, offset) < (known[1].commit_ts, known[0]):
+            origin = origin_of(topic, partition, offset, commit_ts)
+            observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, origin)
+            self._summary.observed[place] = offset, observed
 
 
 def _not_after(latest_ms: int, message: Message | MessageError) -> Message | MessageError:

@@ -523,7 +523,7 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
     context = DumpContext(
         *place, InsertNotation(tuple(types)), types, labels=labels, binary=form.binary, zone="UTC", feed_zone=form.zone
     )
-    notations = {name: DumpColumn.of(name, type, context) for name, type in types.items()}
+    notations = {name: DumpColumn(name, type, context) for name, type in types.items()}
 
     def text_of(name: str, value: str | bytes | None) -> str | None:
         if value is None:

@@ -158,9 +158,8 @@ def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
     zone, zero_dates = feed.source.time_zone, feed.zero_dates_of(name.database, name.table)
     match feed.source:
         case StorageSinkSource() as source:
-            of_files = FILE_FORMATS[source.protocol]
-            binary = of_files.binary(source.csv)
-            return ValueFormat(zone, zero_dates, labels=of_files.has_labels, binary=binary)
+            binary = "characters" if source.csv is None else source.csv.binary_encoding_method
+            return ValueFormat(zone, zero_dates, labels=FILE_FORMATS[source.protocol].has_labels, binary=binary)
         case _:
             form = format_of(feed.message_format)
             return ValueFormat(

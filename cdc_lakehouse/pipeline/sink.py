@@ -219,7 +219,7 @@ class Sink(LogSource):
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
             layouts, unknown = dict[str, Layout](), dict[str, str]()
-            if source.csv is not None and form.needs_layout:
+            if source.csv is not None:
                 layouts, unknown = sink_files.find_layouts(run, source.csv, self._schemas, readable)
             # When lines were ever decoded, or one of the first files has it, the other files are bad. Otherwise the
             # sink has none, which is said once instead of quarantining every line.

@@ -44,6 +44,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
+from cdc_lakehouse.sources.kafka.client import read_claim_check
 from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending, parse_segment
 
@@ -113,7 +114,7 @@ class RecordSource(LogSource):
     @property
     def _options(self) -> Options:
         """The options of the format, as the feed configures them."""
-        return {}
+        return Options()
 
     @abc.abstractmethod
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
@@ -379,7 +380,9 @@ class Topics(RecordSource):
 
     @property
     def _options(self) -> Options:
-        return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
+        source = self._run.feed.kafka
+        claims = functools.partial(read_claim_check, source.claim_check or "", self._run.lake.storage)
+        return Options(source.tidb_extension, claims if source.claim_check else None, source.before_2022_03_20)
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
         found = JoinPoint.at_tso(self._run.feed.name, position)
@@ -403,8 +406,7 @@ class Topics(RecordSource):
 
     @functools.cached_property
     def _beginnings(self) -> Sequence[Beginning]:
-        """The beginnings of the partitions; empty once something has landed, because the brokers may have removed
-        landed messages."""
+        """The beginnings of the partitions; empty once something has landed, as the brokers may have removed it."""
         run, source = self._run, self._run.feed.kafka
         if not self._format.watermarks(self._options) or landed_state(run.lake, run.feed.name).landed.topics:
             return ()
@@ -423,8 +425,7 @@ class Topics(RecordSource):
             values[found.range.partition] += zip(found.keys, found.values, strict=True)
         if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
             raise unreachable[0]
-        offsets = {each.partition: each.start for each in ranges}
-        return beginnings_of(offsets, values, self._format.decoder(self._options))
+        return beginnings_of({each.partition: each.start for each in ranges}, values, self._format.make(self._options))
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka

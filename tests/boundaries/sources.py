@@ -1,6 +1,7 @@
 """Sources: a store, a broker or a server becomes listings, ranges and batches."""
 
 from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import FORMAT as TICDC_CANAL_JSON
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.canal.client import (

@@ -1,12 +1,12 @@
 """Whatever is written to files is read back; whatever befalls them, every reader finds the same, in pieces of any size,
-and only what is damaged is lost."""
+and only what is damaged is lost. Rows that are taken at once are rows of texts, each name once."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from unittest.mock import patch
@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import event_schema, problems
-from cdc_lakehouse.decoders.formats.ticdc_canal_json import lines_of
+from cdc_lakehouse.decoders.formats.ticdc_canal_json import (
+    NUMBERS,
+    ROWS,
+    FlatKind,
+    RowForm,
+    are_flat,
+    have_known_entries,
+    lines_of,
+    read_rows,
+)
 from cdc_lakehouse.decoders.text import Dialect, StrictReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
@@ -358,3 +367,67 @@ def test_image_is_json_of_its_row(data: st.DataObject | None, start: int) -> Non
     assert images.type == pa.string()
     found = [json.loads(image) for image in images.to_pylist()]
     assert found == [dict(zip(names, row, strict=True)) for row in rows[start:]]
+
+
+# --- Rows of Canal-JSON that are taken at once ---
+
+ROW_NAMES = st.sampled_from(["a", "b", "id", ":", ",", "null", "{", "né", "a b"])
+PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=5)
+ROW_TEXTS = PLAIN | st.sampled_from(["", ":", ",", "null", '"', "\\", '":"', '","b":"', "}", "\n", ":null"])
+ROW_SLIPS = st.sampled_from(
+    [b"", b'"', b":", b",", b"\\", b"\n", b" ", b"\xff", b"{", b"}", b"[", b"null", b"1", b"\xc3"]
+)
+ROW_DAMAGE = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), ROW_SLIPS), max_size=2)
+
+
+def written(row: Mapping[str, str | None]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def is_row(text: bytes) -> bool:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=unique)
+    except (ValueError, AssertionError):
+        return False
+    return isinstance(found, dict) and all(value is None or isinstance(value, str) for value in found.values())
+
+
+row_and_damage = st.tuples(st.dictionaries(ROW_NAMES, st.none() | ROW_TEXTS, max_size=4), ROW_DAMAGE)
+batches = st.lists(st.lists(row_and_damage, max_size=8), max_size=4)
+Batches = Sequence[Sequence[tuple[dict[str, str | None], Places]]]
+
+
+@pytest.mark.slow
+@given(batches)
+def test_text_that_is_not_a_row_is_never_taken(batches: Batches) -> None:
+    forms: list[RowForm] = []
+    for batch in batches:
+        texts = [damaged(written(row), places) for row, places in batch]
+        found, of_form = read_rows(pa.array(texts, pa.binary()), forms)
+        assert found[of_form >= 0].all()
+        # With the forms that are known by then.
+        assert found.tolist() == read_rows(pa.array(texts, pa.binary()), forms)[0].tolist()
+        for text, (row, places), is_taken in zip(texts, batch, found.tolist(), strict=True):
+            assert not is_taken or is_row(text), text
+            assert is_taken or places or not row, text
+
+
+@pytest.mark.slow
+@given(batches, st.sampled_from([ROWS, NUMBERS]))
+def test_text_of_known_entries_is_an_object(batches: Batches, of: FlatKind) -> None:
+    known: dict[bytes | str, int] = {}
+    for batch in batches:
+        texts = pa.array([damaged(written(row), places) for row, places in batch], pa.binary())
+        found = have_known_entries(texts, of, known)
+        assert not (found & ~are_flat(texts, of)).any()
+
+
+def test_row_shorter_than_a_form_is_taken() -> None:
+    forms: list[RowForm] = []
+    for rows in ([{"a": "1", "a long name": "2"}], [{"a": "1", "b": "2"}], [{"a": "1", "a long name": "2"}]):
+        sound, of_form = read_rows(pa.array([*map(written, rows)], pa.binary()), forms)
+        assert sound.all() and (of_form >= 0).all()

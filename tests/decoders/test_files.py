@@ -17,13 +17,14 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import Protocol, StorageConfig
+from cdc_lakehouse.config.sources import KafkaFormat
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders import text as quoted_text
 from cdc_lakehouse.decoders.format import FileContext, Layout
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
-from cdc_lakehouse.decoders.formats.dump import InsertRecordReader, NotSoundError, decode_rows
-from cdc_lakehouse.decoders.registry import FILE_FORMATS
+from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, decode_rows
+from cdc_lakehouse.decoders.registry import FILE_FORMATS, FORMATS
 from cdc_lakehouse.decoders.text import Dialect, StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.decoding import SegmentFile, _groups
@@ -62,8 +63,9 @@ def read_rows(content: bytes, piece: int = 1 << 20, end_ts: int = END_TS, **opti
     return read_csv(content, csv_context(csv_options(**options), NAMES, end_ts=end_ts), piece)
 
 
-def test_each_protocol_of_files_has_its_format() -> None:
+def test_each_configured_format_is_registered() -> None:
     assert {*FILE_FORMATS} == {*get_args(Protocol)}
+    assert {*FORMATS} == {*get_args(KafkaFormat), "canal-entries"}
 
 
 def test_first_line_without_commit_ts_is_told_from_a_bad_one() -> None:
@@ -348,10 +350,10 @@ HEADS = ("INSERT INTO t{}", "INSERT INTO t ({}", "INSERT{}", "INSERT INTO t (a,{
 @pytest.mark.parametrize("text", [" ", "``", '""', "'", "''", "ab''", r"\'", "`a`,", "(", "a", "/*", "a\\b", "a\r;,"])
 def test_long_text_is_read_once(text: str) -> None:
     """Were it tried again from each of its bytes, this would not end."""
-    insert, long = InsertRecordReader(backslash_escapes=True), text.encode() * 200_000
+    insert, long = InsertReader(dump_context(ESCAPES, TWO), ESCAPES), text.encode() * 200_000
     for head in HEADS:
         with pytest.raises(NotSoundError):
-            insert.head(head.encode().replace(b"{}", long), 0, True)
+            insert.statement(head.encode().replace(b"{}", long), 0, True)
     with pytest.raises(NotSoundError):
         insert.row(b"('" + long, 0, True)
     if text != "'":
@@ -471,7 +473,7 @@ def test_parts_of_a_long_record_are_not_held_beside_it() -> None:
         held.append(tracemalloc.get_traced_memory()[0] / len(content))
         return SimpleNamespace(end=len(content) if final else at)
 
-    reader: Any = SimpleNamespace(fast=read, rest=lambda: None)
+    reader: Any = SimpleNamespace(fast=read, rest=lambda: None, within_long=False)
     tracemalloc.start()
     try:
         assert list(quoted_text.read_rows(reader, (bytes(1 << 20) for _ in range(24)), 1 << 20))

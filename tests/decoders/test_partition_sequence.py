@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders.formats.dts_avro import decode
-from tests.decoders.messages.dts_source import DtsSource, row
+from tests.decoders.messages.dts_records import DtsSource
 from tests.kit.decoding import Reading
 
-COLUMNS = ("id", "name", "price")
 PARTITIONS = 3
 POISON = (b"\xff" * 7, b"garbage", b'{"a":1}', bytes(60))
 Sent = tuple[list[bytes], list[int]]
@@ -24,21 +23,19 @@ Sent = tuple[list[bytes], list[int]]
 
 def _avro(seed: int, ids: Sequence[int]) -> Sent:
     """Rows of the partition's own ids come and go, a statement among them. A task starts with a transaction."""
-    source = DtsSource()
-    source.create("t", COLUMNS)
-    starts = [0]
-    rows = source.tables["t"].rows
+    source, rows, starts = DtsSource(), dict[int, Any](), [0]
+    source.statement("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "t")
     for step, id in enumerate(ids):
         if step % 4 == 0:
             starts.append(len(source.records))
             source.begin()
-        new = row(seed + step, COLUMNS, id=id)
-        if id not in rows:
-            source.insert("t", new, row(seed + step, COLUMNS, id=id + 3 * PARTITIONS))
-        elif step % 3:
-            source.update("t", id, new)
+        old, new = rows.pop(id, None), {"id": str(id), "v": None if step % 5 == 0 else f"vär 中文 {seed + step}"}
+        if old is None:
+            source.change("t", (None, new), (None, {**new, "id": str(id + 3 * PARTITIONS)}))
         else:
-            source.delete("t", id)
+            source.change("t", (old, new if step % 3 else None))
+        if old is None or step % 3:
+            rows[id] = new
         if step % 4 == 3:
             source.commit()
             source.beside()

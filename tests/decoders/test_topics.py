@@ -23,7 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
-from cdc_lakehouse.decoders import topic_order, topic_reader
+from cdc_lakehouse.decoders import topic_reader
 from cdc_lakehouse.decoders.format import RowShape
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
@@ -148,7 +148,7 @@ def results_of(case: Case) -> Iterator[str]:
     settings = case.settings
     formats, batches = settings.pop("formats"), [*batches_of(case)]
     found = dict[str, list[str]]()
-    limit, window = settings.pop("limit", ticdc_canal_json.LIMIT), settings.pop("window", topic_order.WINDOW)
+    limit, window = settings.pop("limit", ticdc_canal_json.LIMIT), settings.pop("window", topic_reader.WINDOW)
     for name in formats:
         ways: list[dict[str, Any]] = [{}, {"is_strict": True}, {"least": 1000}, {"by_turns": True, "at_once": 2}]
         for how in ways:
@@ -156,7 +156,7 @@ def results_of(case: Case) -> Iterator[str]:
             vars(reading).update(settings)
             with (
                 patch.multiple(ticdc_canal_json, LIMIT=limit, AT_ONCE=limit // 10),
-                patch.object(topic_order.RedeliveryFilter.__init__, "__defaults__", (window,)),
+                patch.object(topic_reader, "WINDOW", window),
             ):
                 for batch in batches:
                     reading.read(batch)

@@ -22,9 +22,9 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.changelog.stored import to_json
-from cdc_lakehouse.decoders.format import Decode
+from cdc_lakehouse.decoders.format import Decode, Options
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.topic_order import Summaries
+from cdc_lakehouse.decoders.topic_reader import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
@@ -158,7 +158,7 @@ def _messages(stem: str, others: Sequence[bytes] = (), name: str | None = None) 
     samples = [value for value in (*cases, *others) if value is not None and len(value) < _MOST]
 
     def read(value: bytes, name: str, options: dict[str, Any]) -> None:
-        check([format_of(name).decoder(options)], value)
+        check([format_of(name).make(Options(**options))], value)
         values = [samples[0], value, samples[-1]]
         reading = Reading(name, **options)
         reading.read([values], [len(values)])

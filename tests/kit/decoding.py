@@ -16,15 +16,14 @@ from cdc_lakehouse.changelog.positions import END_MS, END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF
-from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.format import FileContext, Layout, Options
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import DumpContext, InsertReader, decode_rows
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import Form
 from cdc_lakehouse.decoders.json_object import JsonReader
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.text import TextReader
-from cdc_lakehouse.decoders.topic_order import Summaries
-from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
+from cdc_lakehouse.decoders.topic_reader import RECORDS, Summaries, TopicFormat, TopicReader
 from cdc_lakehouse.sources.dump.contents import Notation
 from tests.kit.duckdb_sql import connection
 
@@ -175,7 +174,7 @@ class Reading:
         least: int = 1,
         **options: Any,
     ) -> None:
-        self._name, self._options = name, options
+        self._name, self._options = name, Options(**options)
         self._is_strict, self._by_turns, self._at_once, self._least = is_strict, by_turns, at_once, least
         self.events: Events = []
         self.batch_rows: list[int] = []
@@ -250,6 +249,6 @@ class Reading:
 
 def usual_messages(name: str, values: Sequence[bytes | None], **options: Any) -> int:
     """How many messages of these are read without the decoder."""
-    usual = format_of(name).row_reader(options)
+    usual = format_of(name).row_reader(Options(**options))
     assert usual is not None
     return sum(usual(value) is not None for value in values)

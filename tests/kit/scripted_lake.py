@@ -12,7 +12,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.topic_order import OptionConflict, PartitionSummary
+from cdc_lakehouse.decoders.topic_reader import OptionConflict, PartitionSummary
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.decoders.topic_order import PartitionSummary, origin_of
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary, origin_of
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
 from tests.kit.lakes import TestLake

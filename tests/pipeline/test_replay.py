@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.decoders.topic_order import PartitionSummary
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import QuarantineLimitError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.segments import Archive, Segment, contents_of
 from cdc_lakehouse.operate.decisions import replay

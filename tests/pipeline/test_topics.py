@@ -15,8 +15,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.topic_order import PartitionSummary
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.records import (
     LandedState,
@@ -34,7 +35,7 @@ from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange, parse_segment
-from tests.decoders.messages.dts_source import DtsSource, row
+from tests.decoders.messages.dts_records import DtsSource
 from tests.kit.case_files import Case, read_cases
 from tests.kit.decoding import Reading
 from tests.kit.kafka import MemoryTopic
@@ -95,7 +96,7 @@ def test_topic_begins_with_first_watermark_and_rows_before(
         tidb = {"commitTs": at} if kind == "row" else {"watermarkTs": at}
         of = {} if kind == "row" else {"type": "TIDB_WATERMARK"}
         values.append(message(_tidb=tidb, **of) if ts else kind.encode())
-    decode = format_of("ticdc-canal-json").decoder({})
+    decode = format_of("ticdc-canal-json").make(Options())
     (found,) = beginnings_of({ONE: offset}, {ONE: [(None, value) for value in values]}, decode)
     assert found.began_at == (None if began is None else FIRST + began)
     assert found.complete_from == (None if complete is None else FIRST + complete)
@@ -217,8 +218,6 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
 # --- How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least
 # watermark, but for those that get no more ---
 
-COLUMNS = ("id", "name")
-
 
 class Partitions:
     """Partitions of a topic, each with a source of its own that writes to it."""
@@ -227,15 +226,13 @@ class Partitions:
         source = {"type": "kafka", "format": "dts-avro", "bootstrap_servers": "k:9092", "topics": ["t"]}
         self.lake: TestLake = lake_in(directory, source=source)
         self.sources = [DtsSource() for _ in range(count)]
-        for each in self.sources:
-            each.create("t", COLUMNS, told=False)
         self._reading = Reading("dts-avro")
         self._batch = 0
         self._ids = 0
 
     def insert(self, partition: int = 0) -> None:
         self._ids += 1
-        self.sources[partition].insert("t", row(self._ids, COLUMNS))
+        self.sources[partition].change("t", (None, {"id": str(self._ids)}))
 
     def transaction(self, partition: int = 0) -> None:
         self.sources[partition].begin()

@@ -14,7 +14,7 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from tests.boundaries.sources import TICDC_CANAL_JSON, MessageError, read_claim_check
+from tests.boundaries.sources import TICDC_CANAL_JSON, MessageError, Options, read_claim_check
 
 Claims = Callable[[str], bytes]
 
@@ -38,7 +38,7 @@ def claims(tmp_path: Path) -> Claims:
 
 
 def decode(**options: Any) -> Any:
-    return TICDC_CANAL_JSON.decoder(options)(None, json.dumps(IN_TOPIC).encode())
+    return TICDC_CANAL_JSON.make(Options(**options))(None, json.dumps(IN_TOPIC).encode())
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "snappy"])

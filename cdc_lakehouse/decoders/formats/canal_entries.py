@@ -19,20 +19,14 @@ Source of the facts: a server of Canal 1.1.7, and its messages in topics.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.format import Format, Redelivery, present
-from cdc_lakehouse.decoders.formats.canal_json import (
-    DDL,
-    column_name,
-    lossy_columns,
-    no_columns,
-    op_of,
-    statement_instead_of_rows,
-)
+from cdc_lakehouse.decoders.formats.canal_json import DDL, column_name, lossy_columns, no_columns, op_of
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 
@@ -49,16 +43,6 @@ _KINDS: Final = {
 def decode(key: bytes | None, value: bytes | None) -> Message:
     """Decode an entry of `records`. Raises `MessageError` as `decode_entry` does."""
     return decode_entry(value or b"")
-
-
-FORMAT: Final = Format(
-    name="canal-entries",
-    make=lambda options: decode,
-    trailing_zeros_cut=True,
-    in_table_order=True,
-    lossy_columns=lossy_columns,
-    transactions="all",
-)
 
 
 def decode_entry(value: bytes) -> Message:
@@ -89,9 +73,7 @@ def _parts(entry: wire.Entry) -> Iterator[MessagePart]:
             kind = _KINDS.get(change.event_type, str(int(change.event_type)))
             if change.is_ddl or kind in DDL:
                 yield Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql)
-            elif (op := op_of(kind)) is not None:
-                if not change.row_datas:
-                    raise statement_instead_of_rows(kind)
+            elif (op := op_of(kind, has_rows=bool(change.row_datas))) is not None:
                 yield from _rows(header, kind, op, change)
         case wire.TRANSACTION_END:
             yield TransactionEnd()
@@ -141,10 +123,8 @@ _NOT_COMPRESSED: Final = (0, 1)
 
 
 def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
-    """Decode a message of a topic: its entries in order, with an error in the place of one that cannot be used.
-
-    Raises `MessageError` when the value holds no entries.
-    """
+    """Decode the entries of a message, with an error for one that cannot be used. Raises MessageError for another
+    message."""
     try:
         packet = packets.Packet.FromString(present(value))
         if packet.type != packets.MESSAGES:
@@ -168,12 +148,19 @@ def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | Mess
     return found
 
 
-PROTOBUF: Final = Format(
-    name="canal-protobuf",
-    make=lambda options: decode_packet,
+FORMAT: Final = Format(
+    name="canal-entries",
+    make=lambda options: decode,
     trailing_zeros_cut=True,
     in_table_order=True,
     lossy_columns=lossy_columns,
+    transactions="all",
+)
+PROTOBUF: Final = replace(
+    FORMAT,
+    name="canal-protobuf",
+    make=lambda options: decode_packet,
+    transactions="none",
     # A message has many entries, each with its own position.
     redelivery=Redelivery(messages_before=1000, stale_positions=True),
 )

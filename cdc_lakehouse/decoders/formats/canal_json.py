@@ -43,11 +43,11 @@ MariaDB's annotations, or MySQL with binlog_rows_query_log_events."""
 _ROLLBACK: Final = "XAROLLBACK"
 
 
-def op_of(kind: str) -> Literal["I", "U", "D"] | None:
+def op_of(kind: str, *, has_rows: bool) -> Literal["I", "U", "D"] | None:
     """Return the op of the rows of an event type that is no DDL; None for a type that carries no change.
 
-    Raises `MessageError` for an unknown type, and for the rollback of an XA transaction: its rows are in the binlog
-    from XA PREPARE on, and so came before.
+    Raises `MessageError` for an unknown type, for a change without rows, and for the rollback of an XA transaction: its
+    rows are in the binlog from XA PREPARE on, and so came before.
     """
     if kind == _ROLLBACK:
         raise MessageError(
@@ -58,21 +58,17 @@ def op_of(kind: str) -> Literal["I", "U", "D"] | None:
     if kind not in OPS and kind not in _SILENT:
         known = ", ".join(sorted({*OPS, *DDL, *_SILENT, _ROLLBACK}))
         raise MessageError(f"a message of type {kind[:40]!r}", advice=f"types known here are {known}")
+    if kind in OPS and not has_rows:
+        raise MessageError(
+            f"a change of type {kind} without rows",
+            advice="the source must write its binlog with binlog_format=ROW; this change is in its binlog alone",
+        )
     return OPS.get(kind)
 
 
 def column_name(text: str) -> str:
-    """Return a column's own name. Canal takes names from SHOW CREATE TABLE and leaves a backquote doubled, as it is
-    there."""
+    """Return a column's own name: Canal leaves a backquote doubled, as it is in SHOW CREATE TABLE."""
     return text.replace("``", "`")
-
-
-def statement_instead_of_rows(kind: str) -> MessageError:
-    """Return the error for a change without rows."""
-    return MessageError(
-        f"a change of type {kind} without rows",
-        advice="the source must write its binlog with binlog_format=ROW; this change is in its binlog alone",
-    )
 
 
 def no_columns(kind: str) -> MessageError:
@@ -119,8 +115,7 @@ class Flat(msgspec.Struct, Generic[_Row], omit_defaults=True):
 
 
 class _AnyOld(Flat[Row], omit_defaults=True):
-    """A message whose rows in `old` count for an update alone: some writers put others there, with values of any
-    type."""
+    """A message whose `old` counts for an update alone: some writers put other rows there, with any values."""
 
     old: list[dict[str, Any]] | UnsetType | None = UNSET  # pyright: ignore
 
@@ -141,8 +136,8 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
-    """Return the names of columns whose text contains U+FFFD, before or after the change, in the order of their first
-    occurrence. Text that was stored with that character looks the same, and is included."""
+    """Return the names of columns whose text contains U+FFFD, before or after the change. Text that was stored with
+    that character looks the same, and is included."""
     rows = (row for row in (change.after, change.before) if row is not None)
     found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
     return tuple(dict.fromkeys(found))
@@ -162,8 +157,7 @@ def time_of(message: Flat[Any]) -> int | None:
 
 
 def parts_of(message: Flat[Row]) -> tuple[MessagePart, ...]:
-    """Return the rows or the statement of a flat message. Raises MessageError when it is not one, or of an unknown
-    type."""
+    """Return the rows or the statement of a flat message. Raises MessageError for another, or an unknown type."""
     kind = message.type
     if not isinstance(kind, str):
         raise MessageError("the message does not say its type")
@@ -173,16 +167,15 @@ def parts_of(message: Flat[Row]) -> tuple[MessagePart, ...]:
             if not isinstance(text, str):
                 raise MessageError(f"{name} is not a text")
         return (Ddl(*map(str, said.values())),)
-    op, data = OPS.get(kind) or op_of(kind), message.data or []
-    if op is None:
-        return ()
-    if not data and message.old:
+    data = message.data or []
+    if kind in OPS and not data and message.old:
         raise MessageError(
             f"the {kind} has its rows in `old` and none in `data`",
             advice="have its writer put the rows into `data`, as Canal does (Flink CDC's sink up to 3.2 does not)",
         )
-    if not data:
-        raise statement_instead_of_rows(kind)
+    op = op_of(kind, has_rows=bool(data))
+    if op is None:
+        return ()
     if not all(data):
         raise no_columns(kind)
     nothing: list[Row | None] = [None] * len(data)
@@ -251,22 +244,21 @@ def _in_order(value: bytes) -> Flat[Row] | None:
 class FlatRows:
     """The `RowReader` of a format. What a message is, the decoder says of the first one of its shape.
 
-    `parts` are those of the decoder. `time` returns a message's commit-ts or, with `in_order`, its time of execution
-    (milliseconds since 1970); None for one that is left to the decoder. With `lossy`, so is text with U+FFFD. With
-    `merged`, columns that an update's new row leaves out are unchanged."""
+    `parts` are those of the decoder. `commit_ts` returns that of a message, or None for one that is left to the
+    decoder; None where messages have only their time of execution. With `lossy` text with U+FFFD is left to the decoder
+    too. With `merged` columns that an update's new row leaves out are unchanged."""
 
     def __init__(
         self,
         parts: Callable[[Any], Sequence[MessagePart]],
-        time: Callable[[Flat[Row]], int | None],
+        commit_ts: Callable[[Flat[Row]], int | None] | None = None,
         *,
-        in_order: bool = False,
         lossy: bool = False,
         merged: bool = False,
     ) -> None:
-        self._parts, self._time = parts, time
-        self._in_order, self._lossy, self._merged = in_order, lossy, merged
-        self._usual = _in_order if in_order else READER.usual
+        self._parts, self._lossy, self._merged = parts, lossy, merged
+        self._in_order = commit_ts is None
+        self._time, self._usual = (time_of, _in_order) if commit_ts is None else (commit_ts, READER.usual)
         self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str | None], RowShape | None]]] = {}
 
     def __call__(self, value: bytes | None) -> UsualRow | None:
@@ -293,10 +285,8 @@ class FlatRows:
                 parts = self._parts(message)
             except MessageError:
                 parts = ()
-            change, shape = parts[0] if len(parts) == 1 else None, None
-            if isinstance(change, RowChange):
-                names = tuple(change.after or change.before or ())
-                shape = RowShape(change.database, change.table, change.op, names, change.types, change.key)
+            change = parts[0] if len(parts) == 1 else None
+            shape = RowShape.of(change) if isinstance(change, RowChange) else None
             if len(self._shapes) > _SHAPES_KEPT or len(known) > _TYPES_KEPT:
                 self._shapes.clear()
             known.append((types, shape))
@@ -320,5 +310,5 @@ FORMAT: Final = Format(
     trailing_zeros_cut=True,
     in_table_order=True,
     lossy_columns=lossy_columns,
-    row_reader=lambda options: FlatRows(parts_of, time_of, in_order=True, lossy=True),
+    row_reader=lambda options: FlatRows(parts_of, lossy=True),
 )

@@ -31,19 +31,15 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING, is_commit_ts
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
 from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample
-from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, TextReader, read_rows
+from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, Table, TextReader
 from cdc_lakehouse.errors import SourceError
 
-OP: Final = 0
-TABLE: Final = 1
-DATABASE: Final = 2
-COMMIT_TS: Final = 3
-IS_UPDATE: Final = 4
-"""Only with output-old-value."""
+OP, TABLE, DATABASE, COMMIT_TS, IS_UPDATE = range(5)
+"""The leading fields; the last one only with output-old-value."""
 
 HEADER: Final = b"ticdc-meta$operation"
 """The beginning of a file's header (output-field-header). Its names are not quoted, whatever they contain."""
@@ -52,9 +48,8 @@ _OPERATIONS: Final = pa.array(["I", "U", "D"])
 _TRUTHS: Final = pa.array(["true", "false"])
 
 
-class CsvTable:
-    """The fields of a row: a `text.Table`, whose rows have the leading fields, then the data columns by number, without
-    the handle key."""
+class CsvTable(Table):
+    """The fields of a row: rows have the leading fields, then the data columns by number, without the handle key."""
 
     def __init__(self, options: CsvOptions, layout: Layout, end_ts: int) -> None:
         self.old_value = options.output_old_value
@@ -62,11 +57,10 @@ class CsvTable:
         self._end_ts = end_ts
         self._columns = len(layout.names)
         self._leading = IS_UPDATE + self.old_value
-        self.width = self._leading + layout.handle_key + self._columns
         names = ("op", pa.string()), ("table_name", pa.string()), ("schema_name", pa.string())
         leading = [*names, ("commit_ts", pa.int64()), ("is_update", pa.bool_())][: self._leading]
         data = [(str(number), pa.string()) for number in range(self._columns)]
-        self.schema = pa.schema([*leading, *data, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
+        super().__init__([*leading, *data], self._leading + layout.handle_key + self._columns)
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
         try:
@@ -109,12 +103,9 @@ class CsvTable:
         return [*rows, *texts[self.width - self._columns :]]
 
 
-def _events(context: FileContext, rows: pa.RecordBatch, has_old: bool, line: int) -> pa.RecordBatch:
-    """Return the events of a file's next rows (see `CsvTable`), whose first is the one of that number. With `has_old`
-    an UPDATE's two rows are one event."""
-    assert context.layout is not None, "it is known of each file of csv"
-    count, problem, names = rows.num_rows, rows.column("problem"), context.layout.names
-    delete = _mask(pc.equal(rows.column(OP), "D"))
+def _events(context: FileContext, layout: Layout, rows: pa.RecordBatch, has_old: bool, line: int) -> pa.RecordBatch:
+    """Return the events of a file's rows from that line on; with `has_old` an UPDATE's two rows are one event."""
+    count, names, delete = rows.num_rows, layout.names, _mask(pc.equal(rows.column(OP), "D"))
     # Which rows are the old row of an UPDATE whose new row comes next.
     updates = np.zeros(count, bool)
     if has_old and count > 1:
@@ -127,7 +118,7 @@ def _events(context: FileContext, rows: pa.RecordBatch, has_old: bool, line: int
     events: Positions = np.flatnonzero(~np.roll(updates, 1))
     # The row of each event; for an UPDATE its old one.
     old, update = delete[events], updates[events]
-    new = update | ~(old | _mask(problem.is_valid())[events])
+    new = update | ~(old | _mask(rows.column("problem").is_valid())[events])
     columns: list[Any] = [rows.column(each) for each in (TABLE, DATABASE, OP, COMMIT_TS, "problem", "value", "strict")]
     if len(events) < count:
         columns = [column.take(pa.array(events)) for column in columns]
@@ -159,26 +150,23 @@ _PIECE: Final = 8 * 1024 * 1024
 def decode(
     connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the changes of a file, which comes in parts that are cut anywhere, in batches of some ten megabytes and at
-    most 65,536 rows, with the columns of `DECODED`.
-
-    Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes
-    in `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
-    """
+    """Decode a file, which comes in parts that are cut anywhere, into batches of `DECODED` of some ten megabytes and at
+    most 65,536 rows. `piece` is the number of bytes that are read at a time."""
     options, layout = context.csv, context.layout
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
-    dialect, fields, parts, head = Dialect.of_csv(options), CsvTable(options, layout, context.end_ts), iter(parts), b""
-    reader = StrictReader(dialect)
-    while True:
-        at, header = behind_header(reader, head)
-        part = b"" if len(head) > at + len(HEADER) else next(parts, b"")
-        if not part:
-            break
+    dialect, fields, parts = Dialect.of_csv(options), CsvTable(options, layout, context.end_ts), iter(parts)
+    head, at, header = b"", 0, False
+    for part in parts:
         head += part
+        at, header = behind_header(StrictReader(dialect), head)
+        if len(head) > at + len(HEADER):
+            break
     # An UPDATE needs two rows.
     limit, line, held = max(2, most_rows(layout.names)), 2 if header else 1, None
-    for found in read_rows(TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece):
+    for found in text.read_rows(
+        TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece
+    ):
         rows = found.batch if held is None else pa.concat_batches([held, found.batch])
         start, held = 0, None
         while start < rows.num_rows:
@@ -189,16 +177,15 @@ def decode(
             if stop == start:
                 held = rows.slice(start)
                 break
-            yield _events(context, rows.slice(start, stop - start), fields.old_value, line)
+            yield _events(context, layout, rows.slice(start, stop - start), fields.old_value, line)
             start, line = stop, line + stop - start
     if held is not None:
-        yield _events(context, held, fields.old_value, line)
+        yield _events(context, layout, held, fields.old_value, line)
 
 
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
-    """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
-
-    `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
+    """Return the fields of the first record that is csv and UTF-8, and not the header; None when there is none, or not
+    all of it. `head` is the file, or, if not `whole`, its beginning."""
     reader = StrictReader(Dialect.of_csv(options))
     at, _ = behind_header(reader, head)
     for record in reader.records(head, at, len(head)):
@@ -236,10 +223,8 @@ _NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 
 
 def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
-    """Combine the options that the samples show, in order: what does not show in one may show in the next.
-
-    Raises `SourceError` for rows without a commit-ts.
-    """
+    """Combine the options that the samples show, in order: what does not show in one may show in the next. Raises
+    SourceError for rows without a commit-ts."""
     options: dict[str, Any] = {}
     for sample in samples:
         found = options_of(sample.head, sample.table, sample.database)
@@ -257,12 +242,9 @@ def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
 
 
 def options_of(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
-    """Return the options that differ from TiCDC's defaults, by TiCDC's names; None where the content is not TiCDC's
-    csv.
-
-    `content` is a file's beginning, or all of it. `table` and `database` are those of its rows, None where the path
-    does not give them. `binary-encoding-method` and `output-handle-key` cannot be detected.
-    """
+    """Return the options that differ from TiCDC's defaults, by TiCDC's names; None where a file that begins so is not
+    TiCDC's csv. `table` and `database` are those of its rows, None where the path does not give them.
+    `binary-encoding-method` and `output-handle-key` cannot be detected."""
     # A value may contain another line end: the one at the end of the content is preferred.
     ends = [end for end in _ENDS if content.endswith(end)] + [end for end in _ENDS if end in content]
     end = next(iter(ends), None)
@@ -292,26 +274,21 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
         options["delimiter"] = delimiter.decode("utf-8", "replace")
     if row["is_update"] is not None:
         options["output-old-value"] = True
-    null = _null(content, quote, delimiter, end)
-    if null is not None and null != b"\\N":
-        options["null"] = null.decode("utf-8", "replace")
+    if quote:
+        # NULL is the most frequent value without quotes that is not a number. Without a quote character it cannot be
+        # distinguished from text.
+        q = re.escape(quote)
+        quoted = re.compile(q + rb"(?:[^" + q + rb"]|" + q + q + rb")*" + q)
+        bare = Counter(
+            value
+            for row in quoted.sub(quote, content).split(end)[:-1]
+            for value in row.split(delimiter)
+            if value != quote and value not in (b"true", b"false") and not _NUMBER.fullmatch(value)
+        )
+        null = bare.most_common(1)[0][0] if bare else b"\\N"
+        if null != b"\\N":
+            options["null"] = null.decode("utf-8", "replace")
     return options
-
-
-def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes | None:
-    """Return the text of NULL: the most frequent value without quotes that is not a number. None where there is none,
-    and without a quote character, where NULL cannot be distinguished from text."""
-    if not quote:
-        return None
-    q = re.escape(quote)
-    quoted = re.compile(q + rb"(?:[^" + q + rb"]|" + q + q + rb")*" + q)
-    bare = Counter(
-        value
-        for row in quoted.sub(quote, content).split(end)[:-1]
-        for value in row.split(delimiter)
-        if value != quote and value not in (b"true", b"false") and not _NUMBER.fullmatch(value)
-    )
-    return bare.most_common(1)[0][0] if bare else None
 
 
 def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:

@@ -45,12 +45,12 @@ number); MySQL's `field_types.h`.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import decimal
 import io
 import math
 import re
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
@@ -73,11 +73,8 @@ def _enum(name: str, symbols: str) -> dict[str, object]:
     return {"type": "enum", "name": name, "symbols": symbols.split()}
 
 
-_OPTIONAL_INT: Final = ["null", "int"]
-_DATE_TIME: Final = _record(
-    "DateTime", year=_OPTIONAL_INT, month=_OPTIONAL_INT, day=_OPTIONAL_INT, hour=_OPTIONAL_INT, minute=_OPTIONAL_INT,
-    second=_OPTIONAL_INT, millis=_OPTIONAL_INT,
-)  # fmt: skip
+_MOST: Final = {"year": 9999, "month": 12, "day": 31, "hour": 23, "minute": 59, "second": 59, "millis": 999_999}
+"""The parts of a date and time, and the largest value of each."""
 # The order is part of the format: a value begins with the number of its branch.
 _IMAGE: Final = [
     "null",
@@ -86,7 +83,7 @@ _IMAGE: Final = [
     _record("Decimal", value="string", precision="int", scale="int"),
     _record("Float", value="double", precision="int", scale="int"),
     _record("Timestamp", timestamp="long", millis="int"),
-    _DATE_TIME,
+    _record("DateTime", **{part: ["null", "int"] for part in _MOST}),
     _record("TimestampWithTimeZone", value="DateTime", timezone="string"),
     _record("BinaryGeometry", type="string", value="bytes"),
     _record("TextGeometry", type="string", value="string"),
@@ -95,7 +92,7 @@ _IMAGE: Final = [
     _enum("EmptyObject", "NULL NONE"),
 ]
 _IMAGE_BY_NAME: Final = [branch if isinstance(branch, str) else branch["name"] for branch in _IMAGE]
-SCHEMA: Final[Mapping[str, Any]] = _record(
+_SCHEMA: Final = _record(
     "Record",
     version="int",
     id="long",
@@ -124,17 +121,15 @@ SCHEMA: Final[Mapping[str, Any]] = _record(
 )
 """The schema without `bornTimestamp`."""
 
-_PARSED: Final = fastavro.parse_schema(dict(SCHEMA))
+_PARSED: Final = fastavro.parse_schema(_SCHEMA)
 _LONG: Final = fastavro.parse_schema("long")
 _LONGEST_LONG: Final = 10
 """The maximum length of Avro's long, in bytes."""
 
 
 def read_record(value: bytes) -> Mapping[str, Any]:
-    """The record that the bytes are, all of them, as `SCHEMA` names its fields. Raises MessageError.
-
-    Values of rows stay as they are in Avro, and are not checked: a byte string may not be text, a month may be 13.
-    """
+    """Return the record that all of the bytes are. Raises MessageError. Values of rows stay as they are in Avro, and
+    are not checked: a byte string may not be text, a month may be 13."""
     body = io.BytesIO(sized(value))
     try:
         read: Any = fastavro.schemaless_reader(body, _PARSED, None, return_named_type=True)
@@ -202,7 +197,6 @@ def column_type(number: int, images: Iterable[Image]) -> str | None:
 _ZERO: Final = "0000-00-00 00:00:00"
 _DATE: Final = frozenset({"year", "month", "day"})
 _TIME: Final = frozenset({"hour", "minute", "second"})
-_MOST: Final = {"year": 9999, "month": 12, "day": 31, "hour": 23, "minute": 59, "second": 59, "millis": 999_999}
 _MOST_HOURS: Final = 838
 """The maximum hours of a TIME, which is a duration."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -210,8 +204,7 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(0?[0-9]|1[0-4]):?([0-5][0-9])")
 
 
 def _date_time(parts: Mapping[str, int | None]) -> str:
-    """Return a DATE, DATETIME, TIME or YEAR, by which parts are present. Raises MessageError for parts that form none
-    of these."""
+    """Return a DATE, DATETIME, TIME or YEAR, by which parts are present. Raises MessageError for other parts."""
     there = {name for name in _MOST if parts[name] is not None}
     of = there - {"millis"}
     if of not in ({"year"}, _DATE, _TIME, _DATE | _TIME) or (of != there and not of >= _TIME):
@@ -221,10 +214,7 @@ def _date_time(parts: Mapping[str, int | None]) -> str:
         if min(size.values()) < 0 < max(size.values()):
             raise MessageError("of a time some parts are negative and some are not")
         sign = "-" if min(size.values()) < 0 else ""
-        size = {name: abs(value) for name, value in size.items()}
-        if size["hour"] > _MOST_HOURS:
-            raise MessageError(f"a time has more than {_MOST_HOURS} hours")
-        most = {**_MOST, "hour": _MOST_HOURS}
+        size, most = {name: abs(value) for name, value in size.items()}, {**_MOST, "hour": _MOST_HOURS}
     for name, value in size.items():
         if not 0 <= value <= most[name]:
             raise MessageError(f"the {name} of a date or time is not between 0 and {most[name]}")
@@ -238,10 +228,7 @@ def _date_time(parts: Mapping[str, int | None]) -> str:
 
 def _zoned(parts: Mapping[str, int | None], zone: str) -> str:
     """Return a date and time in a time zone as a moment in UTC, with its offset: `2024-11-21 02:40:00.123456+00:00`.
-
-    Raises MessageError for a time zone that is no offset: the offset of a name may depend on a rule that has changed
-    since.
-    """
+    Raises MessageError for a zone that is no offset: the offset of a name may follow a rule that has changed since."""
     text, offset = _date_time(parts), datetime.timedelta()
     if zone not in ("UTC", "GMT", "Z"):
         found = _OFFSET.fullmatch(zone)
@@ -318,19 +305,11 @@ def _float(number: float, *, single: bool) -> str:
     """Return the fewest digits that read as the same number, of four bytes where the column is a FLOAT."""
     if not math.isfinite(number):
         raise MessageError("a float is not a number of MySQL: it is infinite or none")
-    if single:
-        for digits in range(6, 10):
-            shorter = float(f"{number:.{digits}g}")
-            if _single(shorter) == _single(number) == number:
-                return repr(shorter)
+    for digits in range(6, 10) if single else ():
+        shorter = float(f"{number:.{digits}g}")
+        if ctypes.c_float(shorter).value == number:
+            return repr(shorter)
     return repr(number)
-
-
-def _single(number: float) -> float | None:
-    try:
-        return struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        return None
 
 
 _NO_OP, _NO_OP_2020 = 2, 48
@@ -404,34 +383,30 @@ def _row_change(record: Mapping[str, Any]) -> RowChange:
     names = _names(record["objectName"] or "")
     if len(names) < 2:
         raise MessageError(f"the objectName {shown(record['objectName'] or '')} of a row names no table")
-    database, table = names[0], names[-1]
-    try:
-        fields, op = record["fields"], _ROWS[record["operation"]]
-        if not fields or isinstance(fields, str):
-            raise MessageError("the row's columns are not named: fields is no list of them")
-        columns: dict[str, int] = {field["name"]: field["dataTypeNumber"] for field in fields}
-        if len(columns) < len(fields):
-            raise MessageError("two columns of the row have the same name")
-        before, after = (
-            None if op == without else _images(record[what], columns, what)
-            for what, without in (("beforeImages", "I"), ("afterImages", "D"))
-        )
-        if (before if op == "D" else after) is None:
-            raise MessageError(f"the {record['operation']} has no row")
-        rows = _row(columns, before), _row(columns, after)
-        types = {
-            name: column_type(number, [images[place] for images in (before, after) if images])
-            for place, (name, number) in enumerate(columns.items())
-        }
-        key, tag = None, record["tags"].get("pk_uk_info")
-        if tag:
-            key = parse(tag, "the tag pk_uk_info").get("PRIMARY", [])
-            if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
-                raise MessageError("PRIMARY of the tag pk_uk_info is no list of names")
-        known = {name: type for name, type in types.items() if type is not None}
-        return RowChange(database, table, op, *rows, known, None if key is None else tuple(key))
-    except MessageError as error:
-        raise error.within(database, table) from error
+    fields, op = record["fields"], _ROWS[record["operation"]]
+    if not fields or isinstance(fields, str):
+        raise MessageError("the row's columns are not named: fields is no list of them")
+    columns: dict[str, int] = {field["name"]: field["dataTypeNumber"] for field in fields}
+    if len(columns) < len(fields):
+        raise MessageError("two columns of the row have the same name")
+    before, after = (
+        None if op == without else _images(record[what], columns, what)
+        for what, without in (("beforeImages", "I"), ("afterImages", "D"))
+    )
+    if (before if op == "D" else after) is None:
+        raise MessageError(f"the {record['operation']} has no row")
+    rows = _row(columns, before), _row(columns, after)
+    types = {
+        name: column_type(number, [images[place] for images in (before, after) if images])
+        for place, (name, number) in enumerate(columns.items())
+    }
+    key, tag = None, record["tags"].get("pk_uk_info")
+    if tag:
+        key = parse(tag, "the tag pk_uk_info").get("PRIMARY", [])
+        if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
+            raise MessageError("PRIMARY of the tag pk_uk_info is no list of names")
+    known = {name: type for name, type in types.items() if type is not None}
+    return RowChange(names[0], names[-1], op, *rows, known, None if key is None else tuple(key))
 
 
 def _names(object_name: str) -> list[str]:

@@ -9,7 +9,7 @@ full load have the type INIT. Null fields may be left out.
 
 Tasks created before 2022-03-20, and not restarted since, have `data` and `old` exchanged: for an UPDATE `data` is the
 row before and `old` the row after, by default with all columns; for a DELETE the row is in `old`. An UPDATE does not
-show which it is, so the option `before_2022_03_20` is needed. The row of an INSERT, INIT or DELETE is in the one that
+show which it is, so the option is needed. The row of an INSERT, INIT or DELETE is in the one that
 is present.
 
 Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster".
@@ -21,28 +21,13 @@ import functools
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange
-from cdc_lakehouse.decoders.format import Decode, Format, Options, Row, present, shown, sized
-from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatRows, origin_of, time_of
+from cdc_lakehouse.decoders.format import Format, Row, present, shown, sized
+from cdc_lakehouse.decoders.formats.canal_json import Flat, FlatRows, origin_of
 from cdc_lakehouse.decoders.json_object import OPS, JsonObject, JsonReader, row_of
-from cdc_lakehouse.errors import ConfigurationError
-
-_SWAPPED: Final = "before_2022_03_20"
-"""The name of the option: `data` and `old` are exchanged."""
 
 _Message = Flat[JsonObject | None]
 _READER: Final = JsonReader[_Message](_Message)
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
-
-
-def _decoder(options: Options) -> Decode:
-    """Return the decoder for the option `before_2022_03_20`, true or false (the default). Raises ConfigurationError for
-    another value."""
-    swapped = options.get(_SWAPPED, False)
-    if not isinstance(swapped, bool):
-        raise ConfigurationError(
-            f"option {_SWAPPED} of format dts-canal-json is neither true nor false", advice="set it to true or false"
-        )
-    return functools.partial(_decode, swapped)
 
 
 def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
@@ -59,9 +44,9 @@ def _option_conflict(message: _Message, swapped: bool) -> str | None:
     if op is None or op == "U" or data == old:
         return None
     if old and not swapped:
-        return f"a row of {message.type} is in old: the task is of before 2022-03-20, set {_SWAPPED}"
+        return f"a row of {message.type} is in old: the task is of before 2022-03-20, set before_2022_03_20"
     if data and swapped and op == "D":
-        return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {_SWAPPED}"
+        return "a row of DELETE is in data: the task is of 2022-03-20 or later, do not set before_2022_03_20"
     return None
 
 
@@ -112,13 +97,9 @@ def _images(op: Literal["I", "U", "D"], message: _Message, swapped: bool) -> lis
 
 FORMAT: Final = Format(
     name="dts-canal-json",
-    make=_decoder,
-    options=(_SWAPPED,),
-    configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
+    make=lambda options: functools.partial(_decode, options.before_2022_03_20),
     row_reader=lambda options: (
-        None
-        if options.get(_SWAPPED)
-        else FlatRows(functools.partial(_parts, False), time_of, in_order=True, merged=True)
+        None if options.before_2022_03_20 else FlatRows(functools.partial(_parts, False), merged=True)
     ),
     # The vendor's documents do not say whether values are labels or numbers.
     labels="uncertain",

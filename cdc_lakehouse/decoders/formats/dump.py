@@ -33,42 +33,25 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog import mysql_types
-from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF, most_rows, row_images
-from cdc_lakehouse.decoders.text import (
-    BACKSLASH,
-    MYSQL_ESCAPES,
-    CellError,
-    Cells,
-    Dialect,
-    Marks,
-    MoreNeededError,
-    NotUsualError,
-    RowBuilder,
-    Rows,
-    TextReader,
-    end_of,
-    parsed,
-    read_rows,
-    repeated,
-    valid_rows,
-)
+from cdc_lakehouse.decoders.text import BACKSLASH, MYSQL_ESCAPES, CellError, Cells, MoreNeededError, NotUsualError, Rows
 from cdc_lakehouse.duckdb_sql import at_zone, matches, text_in_zone, try_cast, when
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import BinaryNotation, InsertNotation, Notation, TextNotation
 
 Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 
-_NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "year"}
+_NUMBERS: Final = INTEGERS | TEMPORALS | {"decimal", "float", "double", "year"}
 _BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _BIT_BYTES: Final = 8
 """MySQL's BIT has at most 64 bits."""
@@ -119,54 +102,34 @@ class Octets(bytes):
     """The value of SQL's hexadecimal or bit literal."""
 
 
-@dataclass(frozen=True)
 class DumpColumn:
     """Converts the cells of one column to texts."""
 
-    name: str
-    kind: Kind
-    encoding: BinaryNotation
-    """The encoding that is decoded first."""
-    number: bool
-    labels: dict[str, int]
-    """The number of each label, for an ENUM or SET whose labels become numbers."""
-    zones: tuple[str, str] | None
-    """The source and target time zone, for a TIMESTAMP that must be converted."""
-    charset: str = "utf8mb4"
-    """MySQL's name for the character set of a text."""
-
-    @classmethod
-    def of(cls, name: str, of: ColumnType, context: DumpContext) -> Self:
-        numbered, notation = of.name in LABELS and not context.labels, context.notation
-        is_bytes = of.name in BLOBS or of.name in GEOMETRIES or of.name == "bit"
-        kind: Kind = "text"
-        if is_bytes:
-            kind = context.binary if of.name in BLOBS else "characters" if of.name in GEOMETRIES else "bit"
-        elif numbered:
-            kind = "enum" if of.name == "enum" else "set"
-        encoding: BinaryNotation = "raw"
-        if not isinstance(notation, InsertNotation):
+    def __init__(self, name: str, of: ColumnType, context: DumpContext) -> None:
+        self.name, notation = name, context.notation
+        kinds: dict[str, Kind] = {} if context.labels else {"enum": "enum", "set": "set"}
+        kinds |= {**dict.fromkeys(BLOBS, context.binary), **dict.fromkeys(GEOMETRIES, "characters"), "bit": "bit"}
+        self.kind = kinds.get(of.name, "text")
+        self.is_bytes = self.kind not in ("text", "enum", "set")
+        self.encoding: BinaryNotation = "raw"
+        """The encoding that is decoded first."""
+        if isinstance(notation, TextNotation):
             encoded: dict[str, BinaryNotation] = {column.lower(): each for column, each in notation.encoded.items()}
-            encoding = encoded.get(name.lower(), notation.binary if is_bytes else "raw")
-        return cls(
-            name,
-            kind,
-            encoding,
-            of.name in _NUMBERS or of.name in TEMPORALS,
-            # Of equal labels, which a server accepts with a warning, use the first.
-            {label: place for place, label in reversed([*enumerate(of.elements)])} if numbered else {},
-            (context.zone, context.feed_zone) if of.name == "timestamp" and context.zone != context.feed_zone else None,
-            (of.charset if notation.own_charsets else None) or "utf8mb4",
-        )
-
-    @property
-    def binary(self) -> bool:
-        """Whether the cells are bytes, not text."""
-        return self.kind in ("bit", "characters", "base64", "hex")
+            self.encoding = encoded.get(name.lower(), notation.binary if self.is_bytes else "raw")
+        self._is_number = of.name in _NUMBERS
+        # The number of each label that becomes one. Of equal labels, which a server accepts with a warning, the first;
+        # the empty text is an ENUM's error value where no label is empty.
+        labels = {label: place for place, label in reversed([*enumerate(of.elements)])}
+        self._labels = {"": -1, **labels} if self.kind == "enum" else labels
+        has_zone = of.name == "timestamp" and context.zone != context.feed_zone
+        self.zones = (context.zone, context.feed_zone) if has_zone else None
+        """The source and target time zone, for a TIMESTAMP that must be converted."""
+        # MySQL's name for the character set of a text.
+        self._charset = (of.charset if notation.own_charsets else None) or "utf8mb4"
 
     def text(self, cell: bytes) -> str:
         """Convert a cell to text. Raises CellError."""
-        if isinstance(cell, Octets) and self.number:
+        if isinstance(cell, Octets) and self._is_number:
             raise CellError(problems.NOT_A_VALUE)
         if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
@@ -195,32 +158,29 @@ class DumpColumn:
                 pass
         try:
             # ASCII can be decoded in any character set.
-            text = mysql_types.text(value, self.charset if mysql_types.has_codec(self.charset) else "ascii")
+            text = mysql_types.text(value, self._charset if mysql_types.has_codec(self._charset) else "ascii")
         except mysql_types.CharsetError:
-            kind = problems.NOT_UTF8 if self.charset in mysql_types.UTF8 else problems.NOT_IN_CHARSET
+            kind = problems.NOT_UTF8 if self._charset in mysql_types.UTF8 else problems.NOT_IN_CHARSET
             raise CellError(kind) from None
         if self.kind == "text":
             return text
-        if self.kind == "enum":
-            # The empty text is an ENUM's error value where no label is empty.
-            place = self.labels.get(text, -1 if text == "" else None)
-            if place is not None:
-                return str(place + 1)
-        else:
-            places = {self.labels.get(label) for label in text.split(",")} if text else set[int | None]()
-            if None not in places:
-                return str(sum(1 << place for place in places if place is not None))
-        raise CellError(problems.NOT_A_VALUE)
+        try:
+            if self.kind == "enum":
+                return str(self._labels[text] + 1)
+            return str(sum(1 << place for place in {self._labels[label] for label in text.split(",") if text}))
+        except KeyError:
+            raise CellError(problems.NOT_A_VALUE) from None
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
-        """Convert an array of bytes to texts; `cell`, if given, converts each value to a cell first. Raises CellError
-        and ArrowInvalid."""
-        if self.kind == "text" and self.encoding == "raw" and cell is None and self.charset in mysql_types.UTF8:
+        """Convert an array of bytes to texts, each to a cell first by `cell`. Raises CellError and ArrowInvalid."""
+        if self.kind == "text" and self.encoding == "raw" and cell is None and self._charset in mysql_types.UTF8:
             return cells.cast(pa.string())
-        if self.kind in ("enum", "set", "bit"):
-            known = cells.dictionary_encode()
-            return self._each(known.dictionary, cell).take(known.indices)
-        return self._each(cells, cell)
+        known = cells.dictionary_encode() if self.kind in ("enum", "set", "bit") else None
+        values: list[bytes | None] = (cells if known is None else known.dictionary).to_pylist()
+        if cell is not None:
+            values = [None if value is None else cell(value) for value in values]
+        texts = pa.array([None if value is None else self.text(value) for value in values], pa.string())
+        return texts if known is None else texts.take(known.indices)
 
     def expression(self, text: str) -> str:
         """Return the DuckDB expression that converts the text to an image's value. Text that is not a timestamp stays:
@@ -232,22 +192,14 @@ class DumpColumn:
         known = f"{matches(text, _MOMENT)} AND {text} >= '0001' AND {local} IS NOT NULL"
         return when(known, text_in_zone(at_zone(local, zone), feed_zone, f"length({text})"), text)
 
-    def _each(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None) -> pa.Array:
-        values: list[bytes | None] = cells.to_pylist()
-        if cell is not None:
-            values = [None if value is None else cell(value) for value in values]
-        return pa.array([None if value is None else self.text(value) for value in values], pa.string())
 
-
-class DumpTable:
-    """A `text.Table` of a dump's columns, whose rows have their texts in columns named `0`, `1`, …"""
+class DumpTable(text.Table):
+    """A dump's columns, whose rows have their texts in columns named `0`, `1`, …"""
 
     def __init__(self, names: Sequence[str], context: DumpContext) -> None:
         """`names` are as the CREATE TABLE has them."""
-        self.dump_columns = [DumpColumn.of(name, context.columns[name], context) for name in names]
-        self.width = len(names)
-        texts = [(str(number), pa.string()) for number in range(self.width)]
-        self.schema = pa.schema([*texts, *(DECODED.field(name) for name in ("problem", "value", "strict"))])
+        self.dump_columns = [DumpColumn(name, context.columns[name], context) for name in names]
+        super().__init__([(str(number), pa.string()) for number in range(len(names))], len(names))
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
         if len(cells) != self.width:
@@ -309,18 +261,6 @@ class NotSoundError(Exception):
         self.at = at
 
 
-class Head(NamedTuple):
-    """The start of a tuple, and the head of its statement."""
-
-    at: int
-    text: bytes
-    """The statement up to the tuple."""
-    table: list[str]
-    """The table's name, after that of its database if the statement gives it."""
-    names: list[str] | None
-    """The columns that the statement lists."""
-
-
 class Tuple(NamedTuple):
     end: int
     """The position after the tuple's closing parenthesis."""
@@ -331,137 +271,9 @@ class Tuple(NamedTuple):
     cells: Cells
 
 
-class InsertRecordReader:
-    def __init__(self, *, backslash_escapes: bool) -> None:
-        self._backslash_escapes = backslash_escapes
-        special, escape = (rb"\\", rb"|\\.") if backslash_escapes else (b"", b"")
-        self._strings = {
-            quote: repeated(b"[^" + quote + special + b"]*+", quote * 2 + escape) for quote in (b"'", b'"')
-        }
-        self._escapes = {quote: re.compile(rb"\\(.)|" + quote * 2, re.DOTALL) for quote in (b"'", b'"')}
-
-    def head(self, content: bytes, at: int, final: bool) -> Head | None:
-        """Find the next statement with a tuple; None when there is none up to the end of the content.
-
-        Raises MoreNeededError, and NotSoundError with the position of anything else.
-        """
-        while True:
-            at = behind_space(content, at)
-            if at == len(content):
-                return None
-            stop = min(at + _HEAD_LIMIT, len(content))
-            unsure = stop == len(content) and not final
-            found = _INSERT.match(content, at, stop)
-            if found:
-                try:
-                    names = None if found["columns"] is None else _names(found["columns"])
-                    return Head(found.end(), found[0], _names(found["table"]), names)
-                except UnicodeDecodeError:
-                    raise NotSoundError(at) from None
-            found = _SKIPPED.match(content, at, stop)
-            if found is None or (unsure and found.end() == stop):
-                if unsure:
-                    raise MoreNeededError
-                raise NotSoundError(at)
-            at = found.end()
-
-    def row(self, content: bytes, start: int, final: bool) -> Tuple:
-        """Read the tuple at `start`, which is before the end of the content. Raises MoreNeededError and
-        NotSoundError."""
-        found = None
-        try:
-            found = self._row(content, start)
-            at = found.following
-        except NotSoundError as error:
-            at = error.at
-        # What follows decides what a value is, and where it ends.
-        if at + _BEYOND > len(content) and not final:
-            raise MoreNeededError
-        if found is None:
-            raise NotSoundError(start)
-        return found
-
-    def _row(self, content: bytes, start: int) -> Tuple:
-        """Read a tuple. Raises NotSoundError with the position of the first byte that does not belong to one."""
-        if not content.startswith(b"(", start):
-            raise NotSoundError(start)
-        cells, at = Cells(), behind_space(content, start + 1)
-        while cells or not content.startswith(b")", at):
-            cell, at = self._value(content, at)
-            cells.append(cell)
-            at = behind_space(content, at)
-            if content.startswith(b")", at):
-                break
-            if not content.startswith(b",", at):
-                raise NotSoundError(at)
-            at = behind_space(content, at + 1)
-        end = at + 1
-        at = behind_space(content, end)
-        mark = content[at : at + 1]
-        if mark not in b",;":
-            raise NotSoundError(at)
-        return Tuple(end, at + len(mark), mark == b";", cells)
-
-    def next_begin(self, content: bytes, start: int, final: bool, *, tuples: bool) -> int:
-        """Return the start of the next line after `start` that begins like a statement or, with `tuples`, a tuple.
-        Raises MoreNeededError."""
-        found = (_NEXT_TUPLE if tuples else _NEXT_STATEMENT).search(content, start)
-        if found:
-            return found.end()
-        if not final:
-            raise MoreNeededError
-        return len(content)
-
-    def _value(self, content: bytes, at: int) -> tuple[bytes | None, int]:
-        if content[at : at + 1] in (b"'", b'"'):
-            return self._text(content, at)
-        if found := _NULL.match(content, at):
-            return None, found.end()
-        if found := _DIGITS.match(content, at):
-            quoted, bare, digits = found.groups()
-            end, size = found.end(), len(digits)
-            is_bits = (quoted or bare) in (b"b", b"B")
-            is_whole = not digits.strip(b"01") if is_bits else not (quoted and size % 2)
-            if not (quoted or digits) or (quoted and not content.startswith(b"'", end)) or not is_whole:
-                raise NotSoundError(end)
-            if is_bits:
-                octets = int(digits or b"0", 2).to_bytes((size + 7) // 8, "big")
-            else:
-                octets = binascii.unhexlify(b"0" * (size % 2) + digits)
-            return Octets(octets), end + bool(quoted)
-        if found := _BINARY.match(content, at):
-            return self._text(content, found.end())
-        if found := _CONVERT.match(content, at):
-            text, at = self._text(content, found.end())
-            if found := _USING.match(content, at):
-                return text, found.end()
-        elif found := _NUMBER.match(content, at):
-            return SqlNumber(found[0]), found.end()
-        raise NotSoundError(at)
-
-    def _text(self, content: bytes, at: int) -> tuple[bytes, int]:
-        """Read the string whose quote is at `at`; return it and the position after it."""
-        quote = content[at : at + 1]
-        end = end_of(self._strings[quote], content, at + 1)
-        if not content.startswith(quote, end):
-            raise NotSoundError(end)
-        text = content[at + 1 : end]
-        if self._backslash_escapes and b"\\" in text:
-            text = self._escapes[quote].sub(_unescaped, text)
-        else:
-            text = text.replace(quote * 2, quote)
-        return text, end + 1
-
-
 def behind_space(content: bytes, at: int) -> int:
     found = _SPACE.match(content, at)
     return found.end() if found else at
-
-
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    if found[1] is None:
-        return found[0][:1]
-    return _ESCAPES.get(found[1], found[1])
 
 
 def _names(text: bytes) -> list[str]:
@@ -506,23 +318,16 @@ def _tables() -> tuple[bytes, bytes]:
 _CLASS, _ALLOWED = _tables()
 
 
-class Tuples(NamedTuple):
-    cells: list[Any]
-    """A column of bytes for each value."""
-    literal: bytes
-    """The byte that literals of hexadecimal digits begin with instead of their `x`; empty where there are none."""
-    end: int
-    """The start of the next tuple, or the end of the statement's line."""
-    last: bool
-    """Whether the next tuple belongs to another statement."""
-
-
 def read_tuples(
     content: bytes, start: int, stop: int, head: bytes, width: int, *, backslash_escapes: bool
-) -> Tuples | None:
+) -> tuple[list[Any], bytes, int, bool] | None:
     """Read the tuples of `width` values from the one at `start` that end before `stop`: those of a statement that
     begins with `head`, and of the following ones that begin with it too. None where there are few. Raises
-    NotUsualError and ArrowInvalid where not all of them are valid and in the usual form."""
+    NotUsualError and ArrowInvalid where not all of them are valid and in the usual form.
+
+    Return a column of bytes for each value; the byte that literals of hexadecimal digits begin with instead of their
+    `x`, empty where there are none; the start of the next tuple, or the end of the statement's line; and whether the
+    next tuple belongs to another statement."""
     joint = _END + head + b"("
     joined = content.find(joint, start, stop) if b"'" not in head and b"\\" not in head else -1
     joined = joined if joined < 0 else content.rfind(joint, start, stop)
@@ -536,24 +341,23 @@ def read_tuples(
         end, last = close + len(gap) - 1, gap not in _GAPS
     if close < 0 or (last and close - start < LEAST) or not width:
         return None
-    cells, literal = _cells(content[start : close + 1], joint if joined >= 0 else b"", width, backslash_escapes)
-    return Tuples(cells, literal, end, last)
+    tuples, joint = content[start : close + 1], joint if joined >= 0 else b""
+    return *_cells(tuples, joint, width, backslash_escapes), end, last
 
 
-def _cells(text: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tuple[list[Any], bytes]:
-    """Return the cells and the literal of `Tuples`. `joint` is the text from the end of one statement to the first
-    value of the next one."""
-    marks, joints = Marks(text), text.count(joint) if joint else 0
-    within = (text.find(joint) + 1, len(text)) if joints else (len(text),)
-    gap = next((gap for size in within for gap in _GAPS if text.find(gap, 0, size) >= 0), _GAPS[0])
-    stand_in = marks.unused()
+def _cells(tuples: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tuple[list[Any], bytes]:
+    """Return the first two of `read_tuples`. `joint` is the text between the tuples of two statements."""
+    marks, joints = text.Marks(tuples), tuples.count(joint) if joint else 0
+    within = (tuples.find(joint) + 1, len(tuples)) if joints else (len(tuples),)
+    gap = next((gap for size in within for gap in _GAPS if tuples.find(gap, 0, size) >= 0), _GAPS[0])
+    stand_in = marks.of()
     if joints:
-        text = text.replace(joint, b")" + stand_in * (len(gap) - 2) + b"(")
+        tuples = tuples.replace(joint, b")" + stand_in * (len(gap) - 2) + b"(")
     if backslash_escapes:
-        text = marks.unescaped(text, _USUAL_ESCAPES)
-        if BACKSLASH in text:
+        tuples = marks.unescaped(tuples, _USUAL_ESCAPES)
+        if BACKSLASH in tuples:
             raise NotUsualError
-    array: Bytes = np.frombuffer(text, np.uint8).copy()
+    array: Bytes = np.frombuffer(tuples, np.uint8).copy()
     quotes = np.flatnonzero(array == _QUOTE)
     if len(quotes) % 2:
         raise NotUsualError
@@ -565,44 +369,46 @@ def _cells(text: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tu
         if np.count_nonzero(between) != joints * (len(gap) - 2):
             raise NotUsualError  # What looks like one stands in a string.
         outside[between] = np.tile(np.frombuffer(gap[1:-1], np.uint8), joints)
-    kept = None
+    removed: Positions = np.zeros(0, np.int64)
     if (outside == ord(" ")).any():
         words = [span for found in _WORDS.finditer(outside.tobytes()) for span in found.regs[1:] if span[1] > 0]
         dropped = _ranges(*np.array(words, np.int64).reshape(-1, 2).T)
-        kept = np.ones(len(array), bool)
-        kept[places[dropped]] = False
+        removed = places[dropped]
         places, outside = np.delete(places, dropped), np.delete(outside, dropped)
     _require_tuples(outside.tobytes(), gap)
     literals = places[(outside | _LOWER) == ord("x")]
-    literal = marks.unused() if len(literals) else b""
+    literal = marks.of() if len(literals) else b""
     array[literals] = ord(literal or b"x")
     # Each tuple becomes a line, and what is between two becomes empty lines.
     closing = places[outside == ord(")")]
     array[0] = array[closing[-1]] = _LF
     for behind in range(len(gap)):
         array[closing[:-1] + behind] = _LF
-    cells = parsed(array if kept is None else array[kept], b",", b"'", b"NULL", width, blank=True)
+    array = np.delete(array, removed) if len(removed) else array
+    cells = text.parsed(array, b",", b"'", b"NULL", width, blank=True)
     return [marks.restored(cell) for cell in cells], literal
 
 
+_HEXADECIMAL: Final = re.compile(rb"'((?:[0-9A-Fa-f]{2})*)'")
+
+
 def _column(column: DumpColumn, cells: Any, literal: bytes) -> Any:
-    """Convert one column's cells, where hexadecimal literals begin with `literal`. Raises NotUsualError, CellError and
-    ArrowInvalid."""
+    """Convert a column's cells, where literals begin with `literal`. Raises NotUsualError, CellError, ArrowInvalid."""
     has_literals = literal and pc.any(pc.starts_with(cells, literal)).as_py()
     if not has_literals and column.kind != "bit":
         return column.texts(cells)
-    if not column.binary:
+    if not column.is_bytes:
         raise NotUsualError
 
     def octets(cell: bytes) -> bytes:
-        if literal and cell.startswith(literal):
-            # A comma, which is no digit, may have ended the cell.
-            if len(cell) < 3 or not cell.endswith(b"'"):
+        if not (literal and cell.startswith(literal)):
+            if column.kind == "bit":  # It may be a number, or text.
                 raise NotUsualError
-            return Octets(binascii.unhexlify(cell[2:-1]))
-        if column.kind == "bit":  # It may be a number, or text.
+            return cell
+        digits = _HEXADECIMAL.fullmatch(cell, 1)
+        if digits is None:  # A comma may have ended the cell.
             raise NotUsualError
-        return cell
+        return Octets(binascii.unhexlify(digits[1]))
 
     return column.texts(cells, octets)
 
@@ -615,8 +421,8 @@ def _ranges(starts: Positions, ends: Positions) -> Positions:
 
 
 def _require_tuples(outside: bytes, gap: bytes) -> None:
-    """Check the text outside of strings: tuples of values with this gap between them. Raises NotUsualError for anything
-    unusual. The number of values is not checked."""
+    """Check the text outside of strings: tuples of any number of values, with this gap between them. Raises
+    NotUsualError."""
     # `translate` looks up bytes in a third of numpy's time.
     classes: Bytes = np.frombuffer(outside.translate(_CLASS), np.uint8)
     gaps = outside.count(gap)
@@ -629,12 +435,12 @@ def _require_tuples(outside: bytes, gap: bytes) -> None:
     ):
         raise NotUsualError
     # A number has at most one point and one exponent, in this order.
-    text: Bytes = np.frombuffer(outside, np.uint8)
-    parts = np.flatnonzero((text == ord(".")) | ((text | _LOWER) == ord("e")))
+    array: Bytes = np.frombuffer(outside, np.uint8)
+    parts = np.flatnonzero((array == ord(".")) | ((array | _LOWER) == ord("e")))
     if len(parts):
-        number = np.searchsorted(np.flatnonzero(text == ord(",")), parts)
+        number = np.searchsorted(np.flatnonzero(array == ord(",")), parts)
         same = np.flatnonzero(number[1:] == number[:-1])
-        points = text[parts] == ord(".")
+        points = array[parts] == ord(".")
         if not (points[same].all() and not points[same + 1].any()):
             raise NotUsualError
 
@@ -643,153 +449,107 @@ _KEPT: Final = 32
 """The bytes that are kept of a long record: the start of the next statement's line is recognised in fewer."""
 
 
-class InsertReader:
-    """A `text.Reader`. Raises SourceError for a statement with columns that the table does not have."""
+class Statement(NamedTuple):
+    at: int
+    """The position of its first tuple."""
+    head: bytes
+    """The text up to there."""
+    table: DumpTable
+    """The columns of its tuples."""
+    is_foreign: bool
+    """Whether it is for another table."""
+
+
+class InsertReader(text.Reader):
+    """Raises SourceError for a statement with columns that the table does not have."""
 
     def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
-        self._context = context
-        self._notation = notation
-        self._tables: dict[tuple[str, ...], DumpTable] = {}
-        self._table = self._named(notation.columns)
-        """The table, by its columns, of the statement that the next tuple belongs to, or of the last one."""
-        self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
+        self._context, self._notation = context, notation
+        self._tables = dict[tuple[str, ...], DumpTable]()
+        special, escape = (rb"\\", rb"|\\.") if notation.backslash_escapes else (b"", b"")
+        self._strings = {
+            quote: text.repeated(b"[^" + quote + special + b"]*+", quote * 2 + escape) for quote in (b"'", b'"')
+        }
+        self._escapes = {quote: re.compile(rb"\\(.)|" + quote * 2, re.DOTALL) for quote in (b"'", b'"')}
+        self._statement = Statement(0, b"", self._named(notation.columns), is_foreign=False)
+        """The one that the next tuple belongs to, or the last one."""
         self._within = False
-        """Whether a statement is open, so that a tuple must follow."""
-        self._head = b""
-        """The beginning of that statement, or of the last one."""
-        self._foreign = False
-        """Whether the statement is for another table."""
-        self._within_long = False
+        """Whether it is open, so that a tuple must follow."""
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        at, head_text, table = behind_space(content, start), self._head, self._table
-        foreign = self._foreign
-        if self._within_long:
-            return None
+        at, statement = behind_space(content, start), self._statement
         if not self._within:
             try:
-                head = self._records.head(content, at, final)
-                if head is None:
-                    return None
-                table = self._table_of(head, content, final)
+                found = self.statement(content, at, final)
             except (MoreNeededError, NotSoundError):
                 return None
-            at, head_text = head.at, head.text
-            foreign = self._is_foreign(head)
-        if foreign:
-            return None
-        stop = min(stop, at + text.RECORD_LIMIT)
-        try:
-            escapes = self._notation.backslash_escapes
-            read = read_tuples(content, at, stop, head_text, table.width, backslash_escapes=escapes)
-            if read is None:
+            if found is None:
                 return None
-            pairs = zip(table.dump_columns, read.cells, strict=True)
-            rows = valid_rows(table, [_column(column, cells, read.literal) for column, cells in pairs], read.end)
-        except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
+            at, statement = found.at, found
+        table, escapes = statement.table, self._notation.backslash_escapes
+        if statement.is_foreign:
             return None
-        self._head, self._table, self._foreign, self._within = head_text, table, False, not read.last
+        read = read_tuples(content, at, stop, statement.head, table.width, backslash_escapes=escapes)
+        if read is None:
+            return None
+        columns, literal, end, last = read
+        pairs = zip(table.dump_columns, columns, strict=True)
+        rows = Rows.valid(table, [_column(column, cells, literal) for column, cells in pairs], end)
+        self._statement, self._within = statement, not last
         return rows
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
-        rows, at = RowBuilder(self._table), start
-        try:
+        rows, at = list[tuple[object, ...]](), start
+        with contextlib.suppress(MoreNeededError):
             while at < stop:
-                if self._within_long:
-                    at = self._behind_long(content, at, final)
-                    continue
-                at = behind_space(content, at)
-                if at == len(content):
-                    break
-                if self._within:
-                    at = self._tuple(content, at, final, rows)
-                    continue
                 try:
-                    head = self._records.head(content, at, final)
-                except NotSoundError as error:
-                    at = self._rejected(content, error.at, final, rows)
-                    continue
-                if head is None:
-                    at = len(content)
-                    break
-                table = self._table_of(head, content, final)
-                if table is not self._table:
-                    if len(rows):
+                    if self.within_long:
+                        raise NotSoundError(at)  # Its rest.
+                    at = behind_space(content, at)
+                    if at == len(content):
                         break
-                    rows = RowBuilder(table)
-                self._head, self._table, self._foreign = head.text, table, self._is_foreign(head)
-                self._within = True
-                at = head.at
-        except MoreNeededError:
-            pass
-        return rows.rows(at)
+                    if self._within:
+                        found, table = self.row(content, at, final), self._statement.table
+                        raw = content[at : min(found.end, at + problems.RAW_LIMIT)]
+                        foreign = self._statement.is_foreign
+                        rows.append(
+                            table.rejected(problems.WRONG_TABLE, raw) if foreign else table.read(found.cells, raw)
+                        )
+                        at, self._within = found.following, not found.last
+                        continue
+                    statement = self.statement(content, at, final)
+                except NotSoundError as error:
+                    at = self._skipped(content, error.at, final, rows)
+                    continue
+                if statement is None:
+                    at = len(content)
+                elif rows and statement.table is not self._statement.table:
+                    break
+                else:
+                    at, self._statement, self._within = statement.at, statement, True
+        return Rows.of(self._statement.table, rows, at)
 
     def rest(self) -> Rows | None:
         """Report a statement that is incomplete at the end of the file."""
-        if not self._within:
-            return None
-        rows = RowBuilder(self._table)
-        rows.reject(problems.NOT_A_DUMP_ROW, b"")
-        return rows.rows(0)
+        table = self._statement.table
+        return Rows.of(table, [table.rejected(problems.NOT_A_DUMP_ROW, b"")], 0) if self._within else None
 
-    def _tuple(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
-        """Read the tuple at `at`; return where to continue. Raises MoreNeededError."""
-        try:
-            found = self._records.row(content, at, final)
-        except NotSoundError:
-            return self._rejected(content, at, final, rows)
-        except MoreNeededError:
-            if len(content) - at <= text.RECORD_LIMIT:
-                raise
-            return self._rejected(content, at, final, rows)
-        if found.end - at > text.RECORD_LIMIT:
-            return self._rejected(content, at, final, rows)
-        raw = content[at : min(found.end, at + problems.RAW_LIMIT)]
-        if self._foreign:
-            rows.reject(problems.WRONG_TABLE, raw)
-        else:
-            rows.add(found.cells, raw)
-        self._within = not found.last
-        return found.following
-
-    def _rejected(self, content: bytes, at: int, final: bool, rows: RowBuilder) -> int:
-        """Reject the invalid tuple or statement at `at`; return where to continue. Raises MoreNeededError."""
-        try:
-            following = self._records.next_begin(content, at, final, tuples=self._within)
-        except MoreNeededError:
-            if len(content) - at <= text.RECORD_LIMIT:
-                raise
-            self._within_long = True
-            following = len(content)
-        rows.reject(problems.NOT_A_DUMP_ROW, content[at : min(following, at + problems.RAW_LIMIT)].rstrip(b"\r\n"))
-        return at if self._within_long else self._begun(content, following)
-
-    def _behind_long(self, content: bytes, at: int, final: bool) -> int:
-        """Return where to continue after a record that is too long to be held. Raises MoreNeededError."""
-        try:
-            following = self._records.next_begin(content, at, final, tuples=self._within)
-        except MoreNeededError:
-            if len(content) - at <= _KEPT:
-                raise
+    def _skipped(self, content: bytes, at: int, final: bool, rows: list[tuple[object, ...]]) -> int:
+        """Reject the invalid tuple or statement at `at`, if that is not the rest of one; return the start of the next
+        line that begins like a statement or, in a statement, a tuple. Raises MoreNeededError."""
+        found = (_NEXT_TUPLE if self._within else _NEXT_STATEMENT).search(content, at)
+        following, goes_on = found.end() if found else len(content), not (found or final)
+        if goes_on and len(content) - at <= (_KEPT if self.within_long else text.RECORD_LIMIT):
+            raise MoreNeededError
+        if not self.within_long:
+            raw = content[at : min(following, at + problems.RAW_LIMIT)].rstrip(b"\r\n")
+            rows.append(self._statement.table.rejected(problems.NOT_A_DUMP_ROW, raw))
+        self.within_long = goes_on
+        if goes_on:
             return len(content) - _KEPT
-        self._within_long = False
-        return self._begun(content, following)
-
-    def _begun(self, content: bytes, at: int) -> int:
-        """Return the position of the tuple or statement that a line begins with."""
-        comma = content.startswith(b",(", at)
-        self._within = self._within and (comma or content.startswith(b"(", at))
-        return at + (self._within and comma)
-
-    def _table_of(self, head: Head, content: bytes, final: bool) -> DumpTable:
-        """Return the table of the columns that a statement lists, else the notation's, or all of the table where its
-        first tuple has as many: some tools dump generated columns too. Raises MoreNeededError."""
-        names: Sequence[str] = self._notation.columns if head.names is None else head.names
-        every = tuple(self._context.columns)
-        if head.names is None and len(names) < len(every) and len(content) - head.at <= text.RECORD_LIMIT:
-            with contextlib.suppress(NotSoundError):
-                names = every if len(self._records.row(content, head.at, final).cells) == len(every) else names
-        return self._named(names)
+        comma = content.startswith(b",(", following)
+        self._within = self._within and (comma or content.startswith(b"(", following))
+        return following + (self._within and comma)
 
     def _named(self, names: Sequence[str]) -> DumpTable:
         """Return the table of these columns: the same for the same names."""
@@ -798,8 +558,109 @@ class InsertReader:
             self._tables[own] = DumpTable(own, self._context)
         return self._tables[own]
 
-    def _is_foreign(self, head: Head) -> bool:
-        return head.table != [self._context.database, self._context.table][-len(head.table) :]
+    def statement(self, content: bytes, at: int, final: bool) -> Statement | None:
+        """Find the next statement with a tuple, None when there is none up to the end of the content. Raises
+        MoreNeededError, and NotSoundError with the position of anything else."""
+        while (at := behind_space(content, at)) < len(content):
+            stop = min(at + _HEAD_LIMIT, len(content))
+            unsure = stop == len(content) and not final
+            found = _INSERT.match(content, at, stop)
+            if found:
+                try:
+                    table, listed = _names(found["table"]), found["columns"] and _names(found["columns"])
+                except UnicodeDecodeError:
+                    raise NotSoundError(at) from None
+                names, every = listed or self._notation.columns, tuple(self._context.columns)
+                if listed is None and len(names) < len(every):
+                    # Some tools dump generated columns too.
+                    with contextlib.suppress(NotSoundError):
+                        names = every if len(self.row(content, found.end(), final).cells) == len(every) else names
+                is_foreign = table != [self._context.database, self._context.table][-len(table) :]
+                return Statement(found.end(), found[0], self._named(names), is_foreign)
+            found = _SKIPPED.match(content, at, stop)
+            if found is None or (unsure and found.end() == stop):
+                if unsure:
+                    raise MoreNeededError
+                raise NotSoundError(at)
+            at = found.end()
+        return None
+
+    def row(self, content: bytes, start: int, final: bool) -> Tuple:
+        """Read the tuple at `start`, which is before the end of the content. Raises MoreNeededError, and NotSoundError
+        with its position, also where it is too long."""
+        found = None
+        try:
+            found = self._row(content, start)
+            at = found.following
+        except NotSoundError as error:
+            at = error.at
+        # What follows decides what a value is, and where it ends.
+        unsure = at + _BEYOND > len(content) and not final
+        if unsure and len(content) - start <= text.RECORD_LIMIT:
+            raise MoreNeededError
+        if found is None or unsure or found.end - start > text.RECORD_LIMIT:
+            raise NotSoundError(start)
+        return found
+
+    def _row(self, content: bytes, start: int) -> Tuple:
+        """Read a tuple. Raises NotSoundError with the position of the first byte that does not belong to one."""
+        if not content.startswith(b"(", start):
+            raise NotSoundError(start)
+        cells, at = Cells(), behind_space(content, start + 1)
+        while cells or not content.startswith(b")", at):
+            cell, at = self._value(content, at)
+            cells.append(cell)
+            at = behind_space(content, at)
+            if content.startswith(b")", at):
+                break
+            if not content.startswith(b",", at):
+                raise NotSoundError(at)
+            at = behind_space(content, at + 1)
+        end = at + 1
+        at = behind_space(content, end)
+        mark = content[at : at + 1]
+        if mark not in b",;":
+            raise NotSoundError(at)
+        return Tuple(end, at + len(mark), mark == b";", cells)
+
+    def _value(self, content: bytes, at: int) -> tuple[bytes | None, int]:
+        if content[at : at + 1] in (b"'", b'"'):
+            return self._string(content, at)
+        if found := _NULL.match(content, at):
+            return None, found.end()
+        if found := _DIGITS.match(content, at):
+            quoted, bare, digits = found.groups()
+            end, size = found.end(), len(digits)
+            is_bits = (quoted or bare) in (b"b", b"B")
+            is_whole = not digits.strip(b"01") if is_bits else not (quoted and size % 2)
+            if not (quoted or digits) or (quoted and not content.startswith(b"'", end)) or not is_whole:
+                raise NotSoundError(end)
+            if is_bits:
+                octets = int(digits or b"0", 2).to_bytes((size + 7) // 8, "big")
+            else:
+                octets = binascii.unhexlify(b"0" * (size % 2) + digits)
+            return Octets(octets), end + bool(quoted)
+        if found := _BINARY.match(content, at):
+            return self._string(content, found.end())
+        if found := _CONVERT.match(content, at):
+            string, at = self._string(content, found.end())
+            if found := _USING.match(content, at):
+                return string, found.end()
+        elif found := _NUMBER.match(content, at):
+            return SqlNumber(found[0]), found.end()
+        raise NotSoundError(at)
+
+    def _string(self, content: bytes, at: int) -> tuple[bytes, int]:
+        """Read the string whose quote is at `at`; return it and the position after it."""
+        quote = content[at : at + 1]
+        end = text.end_of(self._strings[quote], content, at + 1)
+        if not content.startswith(quote, end):
+            raise NotSoundError(end)
+        string = content[at + 1 : end]
+        if not self._notation.backslash_escapes or BACKSLASH not in string:
+            return string.replace(quote * 2, quote), end + 1
+        escapes = self._escapes[quote]
+        return escapes.sub(lambda of: _ESCAPES.get(of[1], of[1]) if of[1] else quote, string), end + 1
 
 
 # Both kinds of files.
@@ -811,13 +672,9 @@ _PIECE: Final = 4 * 1024 * 1024
 def decode_rows(
     connection: Any, pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a file into events, in batches with the columns of `DECODED`, and of the same texts as in the image, each
-    named `TEXT_OF` and the table's column, with a DuckDB connection of `duckdb_sql.database`.
-
-    `pieces` are the content's parts in order, cut anywhere. A few of them are held, or a record that is longer. `piece`
-    is the number of bytes that are read at a time. Raises SourceError for a file with other columns, or with a header
-    of other columns than the notation's.
-    """
+    """Decode a file, which comes in pieces that are cut anywhere, into batches of `DECODED`, and of the same texts as
+    in the image, each named `TEXT_OF` and the table's column. `piece` is the number of bytes that are read at a time.
+    Raises SourceError for a file with other columns, or with a header of other columns than the notation's."""
     notation = context.notation
 
     def check_header(cells: Cells | None) -> None:
@@ -829,12 +686,12 @@ def decode_rows(
         table = DumpTable(context.own_names(notation.columns), context)
         # A table without dumped columns has no header.
         header = check_header if notation.header and notation.columns else None
-        reader = TextReader(Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
+        reader = text.TextReader(text.Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
     else:
         reader = InsertReader(context, notation)
     columns: Sequence[DumpColumn] = ()
     waiting, size, line = list[pa.RecordBatch](), 0, 1
-    for rows in itertools.chain(read_rows(reader, pieces, piece), [None]):
+    for rows in itertools.chain(text.read_rows(reader, pieces, piece), [None]):
         # Rows wait for more, as a statement may have few.
         if waiting and (rows is None or rows.table.dump_columns != columns or size >= piece // 2):
             batch, limit = pa.concat_batches(waiting), most_rows([column.name for column in columns])

@@ -35,7 +35,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -46,11 +46,11 @@ from msgspec import structs
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS, is_commit_ts
-from cdc_lakehouse.config import CsvOptions, KafkaSource, StorageConfig
+from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, cut, pc, where
 from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_of, image_text
-from cdc_lakehouse.decoders.format import Decode, FileContext, Format, Options, Row, RowShape, UsualRows, present
+from cdc_lakehouse.decoders.format import FileContext, Format, Options, Row, RowShape, UsualRows, present
 from cdc_lakehouse.decoders.formats.canal_json import READER, Flat, FlatRows, origin_of, parts_of
 from cdc_lakehouse.decoders.json_object import OPS, JsonObject, JsonReader, NotJsonError, read_message
 from cdc_lakehouse.errors import SourceError
@@ -88,14 +88,12 @@ def lines_of(parts: Iterable[bytes], piece: int = PIECE) -> Iterator[Lines]:
     number = 1
     for text in _whole_lines(parts, piece):
         ends: Positions = np.flatnonzero(text == _LF)
-        before = ends - ((ends > 0) & (text[ends - 1] == _CR))
-        if np.count_nonzero(text == _CR) != np.count_nonzero(before < ends):
+        stops = ends - ((ends > 0) & (text[ends - 1] == _CR))
+        if np.count_nonzero(text == _CR) != np.count_nonzero(stops < ends):
             # Some CRs end a line alone.
             text = np.frombuffer(text.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
-            before = ends = np.flatnonzero(text == _LF)
-        starts, stops = np.concatenate([[0], ends + 1]), np.append(before, len(text))
-        if text[-1] == _LF:
-            starts, stops = starts[:-1], stops[:-1]
+            stops = ends = np.flatnonzero(text == _LF)
+        starts = np.append(0, ends[:-1] + 1)
         lines = Lines(text, starts, stops, np.arange(number, number + len(starts)))
         number += len(starts)
         has_text = starts < stops
@@ -103,32 +101,22 @@ def lines_of(parts: Iterable[bytes], piece: int = PIECE) -> Iterator[Lines]:
 
 
 def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
-    """Yield the text, cut after line feeds."""
-    mark = codecs.BOM_UTF8
-    for content, stop in _complete(parts):
-        at = len(mark) if content.startswith(mark) else 0
-        mark = b""
-        while at < stop:
-            end = stop  # What is left of the part before comes with this one, not as a small piece of its own.
-            if stop - at > piece * 3 // 2:
-                end = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or stop
-            yield np.frombuffer(content, np.uint8, end - at, at)
-            at = end
-
-
-def _complete(parts: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield texts, each with the end of its last line; the remainder is in the next text."""
-    rest: list[bytes] = []
-    for part in parts:
+    """Yield the text, cut after line feeds; the last line has one too."""
+    rest, mark = list[bytes](), codecs.BOM_UTF8
+    for part in itertools.chain(parts, [b"\n"]):
         stop = part.rfind(b"\n") + 1
         if not stop:
             rest.append(part)
             continue
+        # A part is only copied where a line goes on in it.
         content = b"".join([*rest, memoryview(part)[:stop]]) if rest else part
-        yield content, len(content) if rest else stop
-        rest = [part[stop:]] if stop < len(part) else []
-    content = b"".join(rest)
-    yield content, len(content)
+        end, rest = len(content) if rest else stop, [part[stop:]] if stop < len(part) else []
+        at, mark = len(mark) if content.startswith(mark) else 0, b""
+        while at < end:
+            start, at = at, end  # What is left of the part before comes with this one, not as a small piece of its own.
+            if end - start > piece * 3 // 2:
+                at = content.rfind(b"\n", start, start + piece) + 1 or content.find(b"\n", start + piece) + 1
+            yield np.frombuffer(content, np.uint8, at - start, start)
 
 
 # Rows and objects of types, whose values are not nested.
@@ -159,8 +147,7 @@ NUMBERS: Final = FlatKind(JsonReader(dict[str, str | int | None]), re.compile(_E
 
 
 class RowForm:
-    """The bytes around the texts of a row. A row with the same bytes around its texts has the same columns, and NULL in
-    the same ones."""
+    """The bytes around the texts of a row. With the same ones another has the same columns, and NULL in the same."""
 
     def __init__(self, row: bytes) -> None:
         # It matches `_USUAL_ROW`.
@@ -172,8 +159,7 @@ class RowForm:
         self.names: tuple[str, ...] = tuple(msgspec.json.decode(row))
 
     def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Positions:
-        """Return the numbers of the rows of this form. `quotes` has the positions of each row's quotes, as many as the
-        form has."""
+        """Return the numbers of the rows of this form. `quotes` has the positions of each row's quotes."""
         rows: Positions = np.arange(len(starts))
         begins, ends, behind = starts, starts, 0
         for around, count in zip(self._around, self._quotes_of, strict=True):
@@ -355,9 +341,10 @@ class Form:
     @classmethod
     def of(cls, line: bytes, table: tuple[str, str] | None) -> Self | None:
         """Return the form of a line, None when it is not as TiCDC writes it."""
-        change = _change_of(line, table)[1]
-        if change is None:
+        found = event_of(line, table, END_TS)
+        if isinstance(found, str):
             return None
+        change = found[1]
         two_rows = change.op == "U" and change.before is not None
         first = line.find(b'"old":[{' if two_rows else b'"data":[{')
         last = line.rfind(b'}],"_tidb":{')
@@ -379,7 +366,7 @@ class Form:
         before, after = (new, None) if change.op == "D" else (old, new)
         types = change.types if form._types_at is None else image_of(_NO_TYPES)
         expected = structs.replace(change, before=before, after=after, types=types)
-        return form if _change_of(probe, None) == (int(other_tail[digits]), expected) else None
+        return form if event_of(probe, None, END_TS) == (int(other_tail[digits]), expected) else None
 
     @property
     def _types_at(self) -> slice | None:
@@ -499,8 +486,8 @@ _ADVICE: Final = "see whether the message came whole; the changefeed has large-m
 
 
 def uncompressed(value: bytes) -> bytes:
-    """Return the text of a value; one that is not compressed is returned unchanged. Raises MessageError where the text
-    cannot be read, or is too long."""
+    """Return the text of a value, which need not be compressed. Raises MessageError for one that cannot be read, or is
+    too long."""
     if value.startswith(b"{"):
         return value
     if value.startswith(LZ4_MAGIC):
@@ -544,26 +531,21 @@ def text_or_value(value: bytes | None) -> bytes | None:
 _WATERMARK: Final = "TIDB_WATERMARK"
 
 
-Claims = Callable[[str], bytes]
-"""Returns the complete message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
-where only that file is at fault."""
-
-
-def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
+def _decode(options: Options, key: bytes | None, value: bytes | None) -> Message:
     message = READER.read(uncompressed(present(value)))
-    if not has_extension:
+    if not options.tidb_extension:
         return Message(Origin()) if message.type == _WATERMARK else Message(origin_of(message), parts_of(message))
     extension = _extension(message)
     location = extension.get("claimCheckLocation")
     if not location:
         return _decoded(message, extension)
-    if claims is None or not isinstance(location, str):
+    if options.claims is None or not isinstance(location, str):
         raise MessageError(
             "the message was too large, and lies in a claim-check file",
             advice="set source.claim_check to the changefeed's claim-check-storage-uri, then decode the date again",
         )
     try:
-        claimed = claims(location)
+        claimed = options.claims(location)
     except SourceError as error:
         if error.segment is None:
             raise  # It is of the whole store: no message is to blame.
@@ -580,26 +562,8 @@ def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value
     return _decoded(whole, _extension(whole))
 
 
-def _has_extension(options: Options) -> bool:
-    return options.get("tidb_extension") is not False
-
-
-def _decoder(options: Options) -> Decode:
-    """Return the decoder for the options `tidb_extension`, true (the default) or false, and `claims`, a `Claims` or
-    None."""
-    return functools.partial(_decode, _has_extension(options), cast("Claims | None", options.get("claims")))
-
-
-def _configured(source: KafkaSource, storage: StorageConfig) -> Options:
-    claims = None
-    if source.claim_check is not None:
-        from cdc_lakehouse.sources.kafka.client import read_claim_check  # noqa: PLC0415 - Few topics have them.
-
-        claims = functools.partial(read_claim_check, source.claim_check, storage)
-    return {"tidb_extension": source.tidb_extension, "claims": claims}
-
-
-def _time(message: Flat[Row]) -> int | None:
+def commit_ts_of(message: Flat[Row]) -> int | None:
+    """Return the commit-ts of a message whose extension has nothing else, None where it is none."""
     extension = message.extension
     commit_ts = extension.get("commitTs") if isinstance(extension, dict) and len(extension) == 1 else None
     return commit_ts if type(commit_ts) is int and is_commit_ts(commit_ts) else None
@@ -638,13 +602,11 @@ class MessageColumns:
 
 FORMAT: Final = Format(
     name="ticdc-canal-json",
-    make=_decoder,
+    make=lambda options: functools.partial(_decode, options),
     text_of=text_or_value,
-    options=("tidb_extension", "claims"),
-    configured=_configured,
-    row_reader=lambda options: FlatRows(parts_of, _time) if _has_extension(options) else None,
-    column_reader=lambda options: MessageColumns() if _has_extension(options) else None,
-    watermarks=_has_extension,
+    row_reader=lambda options: FlatRows(parts_of, commit_ts_of) if options.tidb_extension else None,
+    column_reader=lambda options: MessageColumns() if options.tidb_extension else None,
+    watermarks=lambda options: options.tidb_extension,
     backslash_escapes=False,
     database="tidb",
 )
@@ -687,8 +649,8 @@ def _timestamp(extension: JsonObject, name: str, *, is_watermark: bool = False) 
 # Files.
 
 
-def event_of(line: bytes, table: tuple[str, str] | None, end_ts: int) -> Message | str:
-    """Decode a table's line into a message of one row; or return the problem with it, a key of `problems.PROBLEMS`."""
+def event_of(line: bytes, table: tuple[str, str] | None, end_ts: int) -> tuple[int, RowChange] | str:
+    """Return the commit-ts and the one change of a table's line, or its problem, a key of `problems.PROBLEMS`."""
     problem = problems.NO_ROW
     try:
         head = message = READER.read(line)
@@ -713,17 +675,11 @@ def event_of(line: bytes, table: tuple[str, str] | None, end_ts: int) -> Message
         decoded = _decoded(message, extension)
     except MessageError:
         return problem
-    is_row = len(decoded.parts) == 1 and isinstance(decoded.parts[0], RowChange)
-    return decoded if is_row else problem
-
-
-def _change_of(line: bytes, table: tuple[str, str] | None) -> tuple[int | None, RowChange | None]:
-    """Return the commit-ts and the change of a line that can be used, whenever it is."""
-    match event_of(line, table, END_TS):
+    match decoded:
         case Message(Origin(commit_ts=int() as commit_ts), (RowChange() as change,)):
             return commit_ts, change
         case _:
-            return None, None
+            return problem
 
 
 def lacks_commit_ts(head: bytes) -> bool:
@@ -764,12 +720,13 @@ def read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
     for which, number in enumerate(lines.numbers.tolist()):
         line = lines.line(which)
-        match event_of(line, (context.database, context.table), context.end_ts):
-            case Message(Origin(commit_ts=commit_ts), (RowChange() as change,)):
-                found = change.op, commit_ts, image_text(change.before), image_text(change.after), None, None
-            case problem:
-                found = *(None,) * 4, problem, line
-        rows.append((number, *found, True))
+        found = event_of(line, (context.database, context.table), context.end_ts)
+        if isinstance(found, str):
+            rows.append((number, None, None, None, None, found, line, True))
+        else:
+            commit_ts, change = found
+            images = image_text(change.before), image_text(change.after)
+            rows.append((number, change.op, commit_ts, *images, None, None, True))
     return batch_of(rows, DECODED)
 
 
@@ -796,8 +753,7 @@ def redelivers_canal_json(cut: bytes, later: Sequence[bytes], csv: CsvOptions | 
 
 
 def _digest(line: bytes) -> bytes | None:
-    """Return the hash of a message without the time of sending and the order of its names; None where it is not a
-    message."""
+    """Return the hash of a message without the time of sending and the order of its names; None for another text."""
     try:
         message = read_message(line)
     except MessageError:

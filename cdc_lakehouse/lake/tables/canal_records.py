@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
-from cdc_lakehouse.decoders.topic_order import PartitionSummary
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import Range, TableFiles, rows_between

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.history import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.topic_order import OptionConflict, Summaries, origin_of
+from cdc_lakehouse.decoders.topic_reader import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
 

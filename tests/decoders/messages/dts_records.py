@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ OLDER = fastavro.parse_schema(_SCHEMA)
 NEWER = fastavro.parse_schema({**_SCHEMA, "fields": [*_SCHEMA["fields"], {"name": "bornTimestamp", "type": "long"}]})
 
 Image = tuple[str, Any] | None
+_IMAGES = ("beforeImages", "afterImages")
 TIME_PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
 
 
@@ -50,7 +52,7 @@ def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
         "afterImages": None,
         **values,
     }
-    for images in ("beforeImages", "afterImages"):
+    for images in _IMAGES:
         # fastavro's writer knows the branch of a symbol without its name, and not always with it.
         if isinstance(row := record[images], list):
             record[images] = [_symbol(image) for image in row]
@@ -125,3 +127,60 @@ def binary_object(type: str, value: bytes) -> Image:
 
 NULL: Image = ("EmptyObject", "NULL")
 LEFT_OUT: Image = ("EmptyObject", "NONE")
+
+
+Row = dict[str, str | None]
+
+
+class DtsSource:
+    """A database `shop` as DTS sees it: what happens in it becomes `records`, in order. Rows are of texts; the key is
+    `id`."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self._clock, self._offset, self._file = itertools.count(1), 4, 77
+
+    def rotate(self) -> None:
+        """The next binlog file begins: offsets begin again."""
+        self._offset, self._file = 4, self._file + 1
+
+    def statement(self, sql: str, table: str) -> None:
+        self.records.append(body(operation="DDL", objectName=f"shop.{table}", afterImages=sql, **self._place()))
+
+    def begin(self) -> None:
+        self.records.append(body(operation="BEGIN", **self._place()))
+
+    def commit(self) -> None:
+        self.records.append(body(operation="COMMIT", **self._place()))
+
+    def beside(self) -> None:
+        """What tells nothing of rows."""
+        self.records += [body(operation=each, **self._place()) for each in ("HEARTBEAT", "CHECKPOINT")] + [b"\0"]
+
+    def change(self, table: str, *changes: tuple[Row | None, Row | None]) -> None:
+        """Rows of one event of the binlog, each before and after it: they have one place."""
+        place = self._place()
+        for before, after in changes:
+            images = {
+                name: row and [_text(text) for text in row.values()]
+                for name, row in zip(_IMAGES, (before, after), strict=True)
+            }
+            operation = "INSERT" if before is None else "DELETE" if after is None else "UPDATE"
+            fields = [{"name": name, "dataTypeNumber": 253} for name in before or after or ()]
+            said = {
+                "fields": fields,
+                "tags": {"pk_uk_info": '{"PRIMARY":["id"]}', "thread_id": "42"},
+                **images,
+                **place,
+            }
+            self.records.append(row_body((), operation=operation, objectName=f"shop.{table}", **said))
+
+    def _place(self) -> dict[str, Any]:
+        number = next(self._clock)
+        self._offset += 31
+        position = f"{self._offset}@{self._file}"
+        return {"id": 1_700_000 + number, "sourceTimestamp": 1_732_156_800 + number // 3, "sourcePosition": position}
+
+
+def _text(text: str | None) -> Image:
+    return None if text is None else character("utf8mb4", text.encode())
