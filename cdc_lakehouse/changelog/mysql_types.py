@@ -39,6 +39,10 @@ INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"
 FLOATS: Final = frozenset({"float", "double"})
 TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 BLOBS: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_OF_BYTES: Final = {
+    "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob",
+    "mediumtext": "mediumblob", "longtext": "longblob",
+}  # fmt: skip
 LABELS: Final = frozenset({"enum", "set"})
 TEMPORALS: Final = frozenset({"date", "datetime", "timestamp", "time"})
 GEOMETRIES: Final = frozenset({
@@ -120,6 +124,11 @@ class ColumnType:
 
     def with_elements(self, elements: tuple[str, ...]) -> ColumnType:
         return replace(self, elements=elements)
+
+
+def of_bytes(kind: ColumnType) -> ColumnType:
+    """Return the binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""
+    return replace(kind, name=_OF_BYTES[kind.name], charset=None) if kind.name in _OF_BYTES else kind
 
 
 def iceberg_type(column: ColumnType) -> str:

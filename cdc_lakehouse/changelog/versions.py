@@ -18,7 +18,7 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.ddl import apply, partitions
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Clause
-from cdc_lakehouse.changelog.ddl.definitions import VERSIONED
+from cdc_lakehouse.changelog.ddl.statements import VERSIONED
 from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, type_text
 from cdc_lakehouse.changelog.schema import (

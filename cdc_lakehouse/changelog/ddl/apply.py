@@ -24,10 +24,18 @@ from typing import Final
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl import partitions
 from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, ForeignKey
-from cdc_lakehouse.changelog.ddl.definitions import of_bytes
 from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import default_text, initial_default
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, MOST_BYTES, TEXTS, ColumnType, TypeChange, type_change
+from cdc_lakehouse.changelog.mysql_types import (
+    INTEGERS,
+    LABELS,
+    MOST_BYTES,
+    TEXTS,
+    ColumnType,
+    TypeChange,
+    of_bytes,
+    type_change,
+)
 from cdc_lakehouse.changelog.schema import Column, Effect, InitialDefault, SourceColumn, TableUniqueKey, TableVersion
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).

@@ -12,8 +12,15 @@ from typing import ClassVar, Final, Literal, dataclass_transform
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 
-@dataclass(frozen=True, slots=True)
-class TableRef:
+@dataclass_transform(frozen_default=True)
+class _Frozen:
+    """Makes its subclasses frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class TableRef(_Frozen):
     """A table as the statement names it. `database` is None where the name has no database."""
 
     database: str | None
@@ -23,48 +30,41 @@ class TableRef:
         return self.name if self.database is None else f"{self.database}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class TextLiteral:
+class TextLiteral(_Frozen):
     """A string. `charset` is its introducer (`_utf8mb4'x'`) in lower case."""
 
     value: str
     charset: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NumberLiteral:
+class NumberLiteral(_Frozen):
     """A number as it is written, with its minus sign. TRUE and FALSE are 1 and 0, as in MySQL."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class BytesLiteral:
+class BytesLiteral(_Frozen):
     """A hexadecimal or bit literal as bytes, most significant first, padded with zero bits on the left."""
 
     value: bytes
     charset: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NullLiteral:
+class NullLiteral(_Frozen):
     """An explicit NULL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(_Frozen):
     """Any other value, as its text: `CURRENT_TIMESTAMP(3)`, or `uuid()` of `(uuid())`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MaxValue:
+class MaxValue(_Frozen):
     """MAXVALUE in a partition's bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultValue:
+class DefaultValue(_Frozen):
     """DEFAULT in a list partition's bound (TiDB): every value that no other partition has."""
 
 
@@ -72,8 +72,7 @@ Value = TextLiteral | NumberLiteral | BytesLiteral | NullLiteral | Expression
 BoundValue = Value | MaxValue | DefaultValue
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ForeignKey(_Frozen):
     """A foreign key. `actions` is the text of those that change rows of this table when the other one's change:
     `ON DELETE CASCADE`, `ON UPDATE SET NULL`; None where none does. `name` is None where the statement has none."""
 
@@ -81,8 +80,7 @@ class ForeignKey:
     actions: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDefinition:
+class ColumnDefinition(_Frozen):
     """A column's declaration. `nullable` is None where neither NULL nor NOT NULL is given, also for a primary key.
     `default` is None without a DEFAULT clause. `stored_as` is the expression of a stored generated column."""
 
@@ -108,8 +106,7 @@ FIRST: Final = ""
 """The position before all other columns; any other one is the name of the column before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPart:
+class KeyPart(_Frozen):
     """A column, or the first `length` characters or bytes of it. `column` is None for an expression, and for the
     condition of a key that holds only some rows."""
 
@@ -120,30 +117,26 @@ class KeyPart:
 PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
 
 
-@dataclass(frozen=True, slots=True)
-class LessThan:
+class LessThan(_Frozen):
     """VALUES LESS THAN: one value for each partitioning column; `(MaxValue(),)` for MAXVALUE without parentheses."""
 
     values: tuple[BoundValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class InValues:
+class InValues(_Frozen):
     """VALUES IN: rows with one value for each partitioning column; TiDB's DEFAULT is the row `(DefaultValue(),)`."""
 
     rows: tuple[tuple[BoundValue, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(_Frozen):
     """One partition. `bound` is None for hash and key."""
 
     name: str
     bound: LessThan | InValues | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
+class Partitioning(_Frozen):
     """PARTITION BY. `expression` is the text between the parentheses; `columns` are the names where that is a list of
     columns alone, else empty. `count` is the number in PARTITIONS. `interval` is the text of TiDB's INTERVAL, whose
     partitions the statement does not list."""
@@ -156,23 +149,21 @@ class Partitioning:
     interval: str | None = None
 
 
-@dataclass_transform(frozen_default=True)
-class _Clause:
-    """Makes its subclasses frozen dataclasses, each of one kind."""
+class _Clause(_Frozen):
+    """A clause of one kind."""
 
     kind: ClassVar[str]
 
     def __init_subclass__(cls, kind: str = "") -> None:
         cls.kind = kind
-        dataclass(frozen=True)(cls)
+        super().__init_subclass__()
 
 
 class _OfTable(_Clause):
     table: TableRef
 
 
-@dataclass(frozen=True, slots=True)
-class OtherClause:
+class OtherClause(_Frozen):
     """A clause that changes no column of a table. `unlogged` is a sentence that says why it changes the table's rows as
     neither the log nor the statement says, None where it changes none. `table` is None where the statement concerns no
     table: a view, a user, a placement policy. `versioned` says whether MariaDB keeps the table's history after the
@@ -220,8 +211,7 @@ class SetColumnDefault(_OfTable, kind="alter_default"):
     default: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddKey:
+class AddKey(_Frozen):
     """A new primary key or, as `add_index`, a unique one. `name` is None where the statement has none."""
 
     table: TableRef
@@ -243,8 +233,7 @@ class AddForeignKey(_OfTable, kind="foreign_key"):
     key: ForeignKey
 
 
-@dataclass(frozen=True, slots=True)
-class DropKey:
+class DropKey(_Frozen):
     """DROP of a key or constraint. Without a word for the kind (`check_constraint`) it can be a check or a key of any
     kind. MySQL and TiDB accept the name PRIMARY for the primary key."""
 
@@ -262,8 +251,7 @@ class RenameIndex(_OfTable, kind="rename_index"):
     new_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePartitions:
+class ChangePartitions(_Frozen):
     """ADD, DROP, REORGANIZE, COALESCE or TRUNCATE PARTITION: the rows of the partitions `names` go, or go to those that
     are `added`. For hash and key, `count` is the number of further partitions, below zero for COALESCE. `names` is None
     for TRUNCATE PARTITION ALL."""
@@ -353,8 +341,7 @@ class Flashback(_Clause, kind="flashback"):
     tables: tuple[TableRef, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OfDatabase:
+class OfDatabase(_Frozen):
     """CREATE or DROP DATABASE; FLASHBACK DATABASE (TiDB: `recover_database`), which restores the tables of a dropped
     one, perhaps under a new name; or USE, which sets the database of all later names without one."""
 
