@@ -32,8 +32,8 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint, read_schema_file
 from tests.canal_captures import SOURCES, capture
-from tests.changelog.ddl.cases import cases
-from tests.changelog.ddl.test_fuzz import survives
+from tests.changelog.statements import cases
+from tests.changelog.test_statements import survives
 from tests.decoders.messages.dts_records import sdk_records
 from tests.decoders.test_cases import CASES as FILE_CASES
 from tests.decoders.test_cases import Read, framed, readers, record_of

@@ -30,8 +30,7 @@ from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, conversions, convert_through
-from tests.changelog.server_tables import ProductTables
-from tests.changelog.statements import declared, partitioned_by
+from tests.changelog.statements import ProductTables, declared, partitioned_by
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.duckdb_sql import connection, of, rows_of

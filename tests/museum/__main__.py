@@ -19,7 +19,7 @@ from typing import Final
 
 import click
 
-from tests.museum.patches import ROOT, Patch, Red, patches
+from tests.museum import ROOT, Patch, Red, patches
 
 TIMEOUT_SECONDS: Final = 900
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.museum.patches import ROOT, Patch, patches
+from tests.museum import ROOT, Patch, patches
 
 PATCHES = patches()
 

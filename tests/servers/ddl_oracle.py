@@ -15,7 +15,7 @@ import pymysql
 
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import TableVersion
-from tests.changelog.server_tables import NEXT_NUMBER, ProductTables, ShownTable, differences
+from tests.changelog.statements import NEXT_NUMBER, ProductTables, ShownTable, differences
 from tests.kit import golden
 from tests.servers.mysql import MySqlServer
 

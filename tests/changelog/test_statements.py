@@ -1,0 +1,237 @@
+"""Statements: what they say (`cases/ddl`, whose values come from the manuals and TiCDC's format), that any text gives
+clauses or a DdlSyntaxError, with work that grows as the text does, and that a statement has one verdict: with the
+columns after it, as schema files have them, and from its text alone. What befalls statements byte by byte is in
+tests/fuzz."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
+from cdc_lakehouse.changelog.history import History, Statement, schema_changes
+from cdc_lakehouse.changelog.schema import TableName
+from tests.changelog.statements import cases, files_of, in_any_case, in_odd_case, show, verdicts
+
+
+def shown(statement: str, *, backslash_escapes: bool = True) -> str:
+    return "; ".join(show(clause) for clause in parse(statement, backslash_escapes=backslash_escapes))
+
+
+@pytest.mark.parametrize("name", ["columns", "tables", "keys", "partitions", "others", "ticdc"])
+def test_what_statements_say(name: str) -> None:
+    wrong = [f"{statement} => {found}" for statement, said in cases(name) if (found := shown(statement)) != said]
+    assert wrong == []
+
+
+def test_what_ticdc_prints_has_no_escapes() -> None:
+    for statement, said in cases("ticdc"):
+        assert shown(statement, backslash_escapes=False) == said
+
+
+def test_types() -> None:
+    assert [(text, show(parse_type(text))) for text, _ in cases("types")] == list(cases("types"))
+
+
+def test_partitioning_is_the_same_in_create_table() -> None:
+    prefix = "ALTER TABLE t PARTITION BY "
+    definitions = [text.removeprefix(prefix) for text, _ in cases("partitions") if text.startswith(prefix)]
+    assert len(definitions) == 16
+    for definition in definitions:
+        (clause,) = parse(f"{prefix}{definition}")
+        (table,) = parse(f"CREATE TABLE t (a INT) /*!50100 PARTITION BY {definition} */")
+        assert isinstance(clause, ddl.PartitionBy) and isinstance(table, ddl.CreateTable)
+        assert table.clauses[-1] == clause
+
+
+ERRORS = [(statement, *said.split(" ", 1)) for statement, said in cases("errors")]
+
+
+@pytest.mark.parametrize(("statement", "offset", "reason"), ERRORS)
+def test_what_is_not_understood_is_an_error_with_its_place(statement: str, offset: str, reason: str) -> None:
+    error = error_of(statement)
+    assert f"line 1, column {int(offset) + 1}: {reason}" in error.message
+
+
+def error_of(statement: str) -> DdlSyntaxError:
+    with pytest.raises(DdlSyntaxError) as caught:
+        parse(statement)
+    return caught.value
+
+
+def test_an_error_knows_line_and_column_and_shortens_the_statement() -> None:
+    error = error_of("ALTER TABLE t\n  ADD a INT,\n  ADD ?")
+    assert error.line is None
+    assert error.message.startswith("DDL cannot be understood at line 3, column 7: expected a column, found '?', in: ")
+    assert len(str(error_of(f"ALTER TABLE t ADD {'x' * 10_000} {'y' * 10_000}"))) < 1_000
+
+
+def test_clauses_are_values() -> None:
+    statement = "CREATE TABLE t (a INT DEFAULT 'x', PRIMARY KEY (a)) PARTITION BY KEY (a) (PARTITION p)"
+    assert parse(statement) == parse(statement)
+    assert hash(parse(statement)) == hash(parse(statement))
+    assert pickle.loads(pickle.dumps(parse(statement))) == parse(statement)
+
+
+# --- Any text, depth and length ---
+
+
+def survives(statement: str) -> None:
+    for backslash_escapes in (True, False):
+        with contextlib.suppress(DdlSyntaxError):
+            hash(parse(statement, backslash_escapes=backslash_escapes))
+
+
+DEEP = {
+    "default": "ALTER TABLE t ADD a INT DEFAULT {open}1{close}",
+    "generated": "ALTER TABLE t ADD a INT AS {open}1{close}",
+    "check": "CREATE TABLE t (a INT, CHECK {open}1{close})",
+    "key": "ALTER TABLE t ADD INDEX ({open}a{close})",
+    "bound": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN {open}1{close})",
+    "list": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN {open}1{close})",
+    "expression": "ALTER TABLE t PARTITION BY RANGE {open}a{close}",
+    "view": "CREATE VIEW v AS {open}SELECT 1{close}",
+    "query": "CREATE TABLE t {open}SELECT 1{close}",
+    "option": "ALTER TABLE t UNION {open}a{close}",
+}
+LONG = {
+    "columns": "CREATE TABLE t ({list})".replace("{list}", "{items:c INT DEFAULT 'x'}"),
+    "clauses": "ALTER TABLE t {items:DROP COLUMN c}",
+    "labels": "ALTER TABLE t ADD a ENUM ({items:'it''s'})",
+    "partitions": "ALTER TABLE t ADD PARTITION ({items:PARTITION p VALUES LESS THAN (1)})",
+    "values": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN ({items:(1, f(2))}))",
+    "tables": "DROP TABLE {items:a.b}",
+    "pairs": "RENAME TABLE {items:a TO b}",
+    "comments": "ALTER TABLE t {items:/*!50100 DROP a */ /* b */ -- c\n}",
+    "view": "CREATE VIEW v AS SELECT {items:a + (b)}",
+    "query": "CREATE TABLE t (a INT) SELECT {items:a + (b) AS c}",
+    "keys": "CREATE TABLE t (a INT, {items:KEY (a, b)})",
+}
+
+
+def items(statement: str, count: int) -> str:
+    start, _, rest = statement.partition("{items:")
+    item, _, end = rest.partition("}")
+    return start + ",".join([item] * count) + end
+
+
+@pytest.mark.parametrize("place", DEEP)
+def test_parentheses_can_be_as_deep_as_they_like(place: str) -> None:
+    deep = 3_000  # three times Python's limit of recursion
+    for opened, closed in ((deep, deep), (deep, 0), (1, deep)):
+        survives(DEEP[place].format(open="(" * opened, close=")" * closed))
+
+
+@pytest.mark.parametrize("filler", [r"\'", "''", '""', "``", "a'", "41", r"\`", "1.", "1e", "表\u3000"])
+@pytest.mark.parametrize("opening", ["'", '"', "`", "x'", "1"])
+def test_text_that_is_not_closed_is_read_once(opening: str, filler: str) -> None:
+    """Were it tried again from each of its characters, this would not end."""
+    survives(f"ALTER TABLE t ADD a INT COMMENT {opening}{filler * 50_000}")
+
+
+def work(statement: str) -> int:
+    """Calls of functions, Python's and C's, while a statement is parsed: the same on every machine."""
+    calls = 0
+
+    def count(_: FrameType, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        parse(statement)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("place", LONG)
+def test_work_grows_as_the_statement_does(place: str) -> None:
+    parse(items(LONG[place], 1))  # what is made once
+    few, many = work(items(LONG[place], 100)), work(items(LONG[place], 1_000))
+    assert 8 * few < many < 11 * few
+
+
+@pytest.mark.parametrize("place", ["default", "check", "view"])
+def test_work_grows_as_the_depth_does(place: str) -> None:
+    few, many = (work(DEEP[place].format(open="(" * n, close=")" * n)) for n in (200, 2_000))
+    assert many < 11 * few
+
+
+# --- One verdict ---
+
+STATEMENTS = [
+    statement for name in ("columns", "keys", "partitions", "others", "tables", "ticdc") for statement, _ in cases(name)
+]
+NOT_COMPARED, HELD = (dict(cases(name)) for name in ("not_compared", "held"))
+COLUMNS = "(id BIGINT PRIMARY KEY, a INT, b VARCHAR(9), c INT, x INT, y INT, `b c` INT)"
+PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN (20))"
+SESSION = "s"
+"""Its database is not `d`: `t` and `d.t` are two tables."""
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_has_one_verdict(statement: str) -> None:
+    clauses = parse(statement)
+    base = [
+        Statement(number, SESSION, "", f"CREATE TABLE {name.quoted} {COLUMNS} {partitions}", f"o{number}")
+        for number, (name, partitions) in enumerate(_tables_before(clauses).items(), start=1)
+    ]
+    changed = [Statement(20, SESSION, "t", statement, "o20")]
+    for clause in clauses:
+        match clause:
+            case ddl.RecoverTable(table):
+                changed.append(Statement(15, SESSION, "", f"DROP TABLE {table or 't'}", "o15"))
+            case ddl.OfDatabase("recover_database", name):
+                changed.append(Statement(15, SESSION, "", f"DROP DATABASE {name}", "o15"))
+            case _:
+                pass
+    told = History().apply(schema_changes([*base, *changed], escapes=True))
+    assert [version.effect for version in told[: len(base)]] == ["create"] * len(base)
+    shown = History().apply(files_of(told))
+    if statement in NOT_COMPARED:
+        assert verdicts(shown, 20) != verdicts(told, 20), "it can be compared"
+    else:
+        assert verdicts(shown, 20) == verdicts(told, 20) != {}
+    # Typed in another letter case it is the same.
+    typed = [replace(each, text=in_odd_case(each.text)) for each in changed]
+    odd = History().apply(schema_changes([*base, *typed], escapes=True))
+    assert in_any_case(odd, 20) == in_any_case(told, 20)
+    flashback = any(isinstance(clause, ddl.Flashback) for clause in clauses)
+    assert flashback or {version.hold for version in told} - {None} == {*filter(None, [HELD.get(statement)])}
+
+
+def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
+    """The tables that a statement needs, so that it changes something, with their partitions."""
+    found: dict[ddl.TableRef, str] = {}
+    made: set[ddl.TableRef] = set()
+    own = ddl.TableRef(None, "t")
+    for clause in clauses or [ddl.OtherClause(own, "other")]:
+        match clause:
+            case ddl.CreateTable(_, _, None):
+                pass
+            case ddl.OtherClause(_, "create_view" | "drop_view"):
+                pass
+            case ddl.CreateTable(_, _, source) if source is not None:
+                found[source] = PARTITIONS
+            case ddl.RenameTable(table, new_name):
+                found |= {} if table in made else {table: PARTITIONS}
+                made.add(new_name)
+            case ddl.ExchangePartition(table, _, other):
+                found |= {table: PARTITIONS, other: ""}
+            case ddl.Flashback(_, None, tables):
+                found |= dict.fromkeys(tables or (own,), PARTITIONS)
+            case ddl.Flashback(_, database) | ddl.OfDatabase("drop_database" | "recover_database", database):
+                found[ddl.TableRef(database, "t")] = PARTITIONS
+            case _:
+                found[getattr(clause, "table", None) or own] = PARTITIONS
+    return {TableName(name.database or SESSION, name.name): partitions for name, partitions in found.items()}
