@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/adopt": (903, 5),
     "cdc_lakehouse/assets": (2_133, 11),
-    "cdc_lakehouse/changelog": (4_958, 16),
+    "cdc_lakehouse/changelog": (4_932, 15),
     "cdc_lakehouse/commands": (3_361, 15),
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_167, 19),
@@ -25,7 +25,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (663, 3),
     "cdc_lakehouse/sources": (5_723, 25),
     "cdc_lakehouse/*.py": (849, 5),
-    "tests": (33_984, 224),
+    "tests": (33_893, 212),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
