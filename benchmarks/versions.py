@@ -65,7 +65,7 @@ def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> 
     others = [NestedField(column.id, column.name, kind) for column, kind in zip(columns[1:], kinds, strict=True)]
     schema = Schema(NestedField(1, "c1", IntegerType()), *others, NestedField(len(columns) + 1, COMMIT_TS, LongType()))
     changes = pa.Table.from_pylist(list(events), KEYED_EVENTS)
-    target = Target(columns, dict(enumerate(versions)))
+    target = Target(columns, tuple(versions))
     with tempfile.TemporaryDirectory() as directory:
         place = f"file://{directory}"
         plan = TableUpdate(0, "d.t", target, columns[:1], ValueFormat(), schema, place, (), skips_rejected=False)

@@ -96,8 +96,13 @@ def _opened() -> Any:
 
 def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
     """Return the rows of a statement over relations (Arrow tables or readers), which have these names while it runs."""
-    with named(connection, **relations):
+    try:
+        for name, relation in relations.items():
+            connection.register(name, relation)
         return connection.sql(statement).to_arrow_table()
+    finally:
+        for name in relations:
+            connection.unregister(name)
 
 
 def by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -152,18 +157,6 @@ def slices(rows: pa.Table) -> Iterator[pa.Table]:
             stop = max(fits, first + 1)
         yield rows.slice(first, stop - first)
         first = stop
-
-
-@contextlib.contextmanager
-def named(connection: Any, **relations: Any) -> Iterator[None]:
-    """Register relations under these names for the block."""
-    try:
-        for name, relation in relations.items():
-            connection.register(name, relation)
-        yield
-    finally:
-        for name in relations:
-            connection.unregister(name)
 
 
 # --- Names and literals ---

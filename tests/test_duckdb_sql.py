@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.duckdb_sql import database, duckdb_type, identifier, literal, named, text_literal
+from cdc_lakehouse.duckdb_sql import database, duckdb_type, identifier, literal, query, text_literal
 from tests.kit.duckdb_sql import connection
 
 AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
@@ -56,8 +56,7 @@ def test_any_text_is_a_literal_and_a_name(text: str) -> None:
 def test_a_database_is_used_again_but_for_one_that_failed() -> None:
     with database() as first, database() as second:
         assert first is not second
-        with named(first, rows=pa.table({"n": [1]})):
-            assert first.sql("SELECT n FROM rows").fetchall() == [(1,)]
+        assert query(first, "SELECT n FROM rows", rows=pa.table({"n": [1]})).to_pylist() == [{"n": 1}]
     with database() as again:
         assert again in (first, second)
         with pytest.raises(duckdb.CatalogException):
@@ -72,8 +71,8 @@ def test_a_join_with_a_reader_keeps_its_right_side() -> None:
     keys = pa.table({"key": [1, 2]})
     with database() as own:
         read = pa.RecordBatchReader.from_batches(keys.schema, iter(keys.to_batches()))
-        with named(own, stored=read, keys=keys):
-            ((_, plan),) = own.execute("EXPLAIN SELECT * FROM stored SEMI JOIN keys USING (key)").fetchall()
+        explained = query(own, "EXPLAIN SELECT * FROM stored SEMI JOIN keys USING (key)", stored=read, keys=keys)
+    plan = explained.column("explain_value")[0].as_py()
     assert "Join Type: SEMI" in plan
     assert "RIGHT_SEMI" not in plan
 

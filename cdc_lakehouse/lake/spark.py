@@ -1,9 +1,7 @@
 """Start Spark sessions from the configuration, the same for Dagster, the command line and the tests.
 
-The archive of Spark's classes (Java's class data sharing): a JVM that starts from it takes half of the time, because
-it does not parse and verify classes.
-
-A JVM checks that the file fits it and its classes, and starts without it when it does not.
+A JVM that starts from the archive of Spark's classes (Java's class data sharing) takes half of the time: it does not
+parse and verify classes. It checks that the file fits it and its classes, and starts without it when it does not.
 """
 
 from __future__ import annotations
@@ -181,12 +179,7 @@ def archive_options() -> str:
     return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
 
 
-_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
-_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"  # What Spark's launcher puts behind its own jars.
-_LAUNCHER_OPTIONS_VARIABLE: Final = "SPARK_LAUNCHER_OPTS"
-_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # The launcher only prints the command of the JVM.
-_HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _END_SECONDS: Final = 120
 """How long a JVM may take to end; it writes the archive of its classes then."""
@@ -215,14 +208,16 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
         file = Path(directory, "spark.properties")
         file.touch(mode=0o600)
         file.write_text("".join(f"{_escape(k)}={_escape(v)}\n" for k, v in settings.items()), encoding="ascii")
-        own = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
+        own, given = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults", os.environ.get
+        further = filter(None, [given("SPARK_DIST_CLASSPATH")])  # Spark's launcher puts it behind its own jars.
         variables = {
-            _ARGUMENTS: f"{own} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}",
-            _JVM_OPTIONS_VARIABLE: f"{archive_options()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
-            _CLASS_PATH: ":".join([*map(str, class_path), *filter(None, [os.environ.get(_CLASS_PATH)])]),
-            _LAUNCHER_OPTIONS_VARIABLE: f"{_SHORT_LIVED} {os.environ.get(_LAUNCHER_OPTIONS_VARIABLE, '')}",
+            "PYSPARK_SUBMIT_ARGS": f"{own} {given('PYSPARK_SUBMIT_ARGS') or 'pyspark-shell'}",
+            _JVM_OPTIONS_VARIABLE: f"{archive_options()} {given(_JVM_OPTIONS_VARIABLE, '')}",
+            "SPARK_DIST_CLASSPATH": ":".join([*map(str, class_path), *further]),
+            # The launcher only prints the command of the JVM.
+            "SPARK_LAUNCHER_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {given('SPARK_LAUNCHER_OPTS', '')}",
         }
-        if is_local and not os.environ.keys() & _HOST:
+        if is_local and not os.environ.keys() & {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
             variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
         with _environment(variables), filtered_stderr() as stderr:
@@ -280,12 +275,6 @@ _JVM_OPTIONS: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
-_WORKERS_VARIABLES: Final = {
-    # A worker allocates and frees blocks of some MiB all the time. The GNU C library would return each to the system,
-    # which zeroes the next one page by page: a twelfth of a task's time. So a worker keeps up to 64 MiB for reuse.
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 << 20),
-}
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
     "spark.driver.memory": "2g",
@@ -301,7 +290,10 @@ _DEFAULTS: Final = {
     # Records the Python call site of every expression, which costs time and does not help in the project's errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
-    **_WORKERS_VARIABLES,
+    # A worker allocates and frees blocks of some MiB all the time. The GNU C library would return each to the system,
+    # which zeroes the next one page by page: a twelfth of a task's time. So a worker keeps up to 64 MiB for reuse.
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 
 # Time zones are applied by name when text is parsed: the session's own zone is not used.

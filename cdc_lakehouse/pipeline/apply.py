@@ -119,10 +119,9 @@ class TableChanges:
         return self.life.last
 
     @property
-    def applied_version(self) -> TableVersion:
-        """The version that the rows in the lake were written under."""
-        before = self.life.upto(self.applied_ts)
-        return self.life.versions[0] if before is None else before.last
+    def applied_version(self) -> int:
+        """The number of the version that the rows in the lake were written under."""
+        return max(sum(version.commit_ts <= self.applied_ts for version in self.life.versions) - 1, 0)
 
     @property
     def is_rebuilt(self) -> bool:

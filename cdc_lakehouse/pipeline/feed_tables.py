@@ -189,7 +189,7 @@ class FeedTable:
 
     @property
     def target(self) -> Target:
-        return Target(self.life.last.carried, dict(enumerate(self.life.versions)))
+        return Target(self.life.last.carried, self.life.versions)
 
     @property
     def table_key(self) -> TableKey:
@@ -216,13 +216,14 @@ class FeedTable:
             if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
                 before = self.life.versions[position - 1]
                 assert before.partitioning is not None
-                target = Target(before.carried, dict(enumerate(self.life.versions[:position])))
+                target = Target(before.carried, self.life.versions[:position])
                 found.append(PartitionRows(before.partitioning, version.emptied, target))
         return tuple(found)
 
-    def converted_since(self, applied: TableVersion) -> frozenset[int]:
-        """Return the columns whose values in the lake change with the type after the version that was applied."""
-        types = {column.id: self.target.types_since(column.id, applied) for column in self.life.last.carried}
+    def converted_since(self, applied: int) -> frozenset[int]:
+        """Return the columns whose values in the lake change with the type after the version that was applied, by its
+        number."""
+        types = {column.id: self.target.types(column.id).get(applied, ()) for column in self.life.last.carried}
         return frozenset(id for id, each in types.items() if converts(each))
 
     def fold(

@@ -109,7 +109,7 @@ class _Table(FeedTable):
 
     @property
     def target(self) -> Target:
-        return Target(self.version.carried, dict(enumerate(self.life.versions)))
+        return Target(self.version.carried, self.life.versions)
 
 
 _RowMove = tuple[_Table, ...]

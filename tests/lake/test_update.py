@@ -221,13 +221,13 @@ class Play:
         events, self.events = (self.all_events if recomputed else self.events), []
         now, stored = self.versions[-1], None
         if self.stored_as is not None and self.rows:
-            old = self.schema(self.stored_as)
+            old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
             file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
-            stored = StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, self.stored_as)
+            stored = StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
         own = tuple(column for id in now.key if (column := now.column(id)))
         key = TableKey.of(own, self.versions, self.format)
         update = TableUpdate(
-            0, "d.t", Target(now.columns, dict(enumerate(self.versions))), key.read_as, self.format, self.schema(now),
+            0, "d.t", Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
             f"file://{self.directory}", (), self.settings.get("policy") != "hold", stored=stored,
             recomputed=recomputed, tells_collisions=recomputed is None,
         )  # fmt: skip
@@ -347,7 +347,7 @@ def updates_in(directory: Path) -> dict[str, TableUpdate]:
     return {
         name: replace(
             made, table_no=number, name=f"d.{name}", location=f"file://{directory}/{name}",
-            target=Target(made.target.columns, {0: version_of(1, "id int key", name=name)}),
+            target=Target(made.target.columns, (version_of(1, "id int key", name=name),)),
         )
         for number, name in enumerate("ab")
     }  # fmt: skip

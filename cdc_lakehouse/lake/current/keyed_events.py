@@ -223,7 +223,10 @@ class KeyedSpans:
             "line": events.column("line"),
         }
         now = pa.table(columns, KEYED_EVENTS)
-        if "moved" in parts.column_names and (count := pc.sum(moved := parts.column("moved")).as_py()):
+        olds = sum(name.startswith("old") for name in parts.column_names)
+        differ = [f"new{n} IS DISTINCT FROM old{n}" for n in range(olds)]
+        statement = f"SELECT {' OR '.join(differ)} AS moved FROM parts"
+        if differ and (count := pc.sum(moved := query(connection, statement, parts=parts).column("moved")).as_py()):
             gone = {
                 "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
                 "upsert": pa.repeat(False, count),
@@ -256,11 +259,11 @@ class KeyedSpans:
 def _key_parts(
     connection: Any, events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]
 ) -> pa.Table:
-    """Return the parts of each event's key as columns `new<n>`, those of the previous key as `old<n>`, and as `moved`
-    whether they differ; without `old<n>` when no event can change its key."""
+    """Return the parts of each event's key as columns `new<n>`, and those of the previous key as `old<n>`, unless no
+    event can change its key."""
     numbers = range(max((len(span.key_columns) for span in spans), default=0))
     if not numbers or not events.num_rows:
-        return pa.table({"moved": pa.repeat(False, events.num_rows)})
+        return pa.table({})
     # Each event has its own paths: a batch may hold thousands of tables, and one query for each would cost too much.
     paths = {
         f"path{n}": pa.DictionaryArray.from_arrays(pa.array(span_of, pa.int32()), [_path(span, n) for span in spans])
@@ -276,9 +279,8 @@ def _key_parts(
             ["CASE WHEN op = 'U' THEN before END AS earlier"],
             [f"json_extract_string(earlier, path{n}) AS said{n}" for n in numbers],
             [f"coalesce(said{n}, {kept.format(n)}) AS old{n}" for n in numbers],
-            [f"{_differ(numbers)} AS moved"],
         ]
-        found += [*(f"old{n}" for n in numbers), "moved"]
+        found += [f"old{n}" for n in numbers]
     for expressions in layers:
         query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
     images = {name: events.column(name) for name in ("op", "before", "after")}
@@ -298,19 +300,17 @@ def _key_parts(
 def _large_key_parts(rows: pa.Table, count: int, names: Sequence[str]) -> pa.Table:
     """Return the columns `names` of `_key_parts` for rows with large images, which take several times their size in
     DuckDB's memory. `rows` has op, before, after and `path<n>`."""
-    found: list[dict[str, str | bool | None]] = []
+    found: list[dict[str, str | None]] = []
     paths = zip(*(rows.column(f"path{n}").to_pylist() for n in range(count)), strict=True)
     images = (rows.column(name).to_pylist() for name in ("op", "before", "after"))
     for of_row, op, before, after in zip(paths, *images, strict=True):
         columns = [path and path[1:].replace("~1", "/").replace("~0", "~") for path in of_row]
         new = _members(before if after is None else after, columns)
         old = new | _members(before if op == "U" else None, columns)
-        parts = {
-            f"{kind}{n}": texts.get(c) for kind, texts in (("new", new), ("old", old)) for n, c in enumerate(columns)
-        }
-        found.append({**parts, "moved": any(new.get(column) != old.get(column) for column in columns)})
-    schema = pa.schema([(name, pa.bool_() if name == "moved" else pa.string()) for name in names])
-    return pa.Table.from_pylist(found, schema)
+        found.append(
+            {f"{kind}{n}": texts.get(c) for kind, texts in (("new", new), ("old", old)) for n, c in enumerate(columns)}
+        )
+    return pa.Table.from_pylist(found, pa.schema([(name, pa.string()) for name in names]))
 
 
 def _members(image: str | None, names: Sequence[str | None]) -> dict[str | None, str | None]:
@@ -321,9 +321,8 @@ def _members(image: str | None, names: Sequence[str | None]) -> dict[str | None,
 
 def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
     """Replace the parts by the single text of each value."""
-    columns = dict(zip(parts.column_names, parts.columns, strict=True))
-    names = [name for name in columns if name != "moved"]
-    for name in names:
+    columns = sql.by_name(parts)
+    for name in parts.column_names:
         number = int(name.removeprefix("new").removeprefix("old"))
         texts = [span.key_texts[number] if number < len(span.key_texts) else None for span in spans]
         # Many spans share an expression, which is computed once.
@@ -332,16 +331,7 @@ def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], spa
             said = pa.table({TEXT: columns[name].filter(own)})
             found = sql.query(connection, f"SELECT {expression} AS found FROM said", said=said).column("found")
             columns[name] = pc.replace_with_mask(columns[name], own, found.combine_chunks())
-    if "moved" in columns:
-        count = sum(name.startswith("new") for name in names)
-        query = f"SELECT {_differ(range(count))} AS moved FROM parts"
-        columns["moved"] = sql.query(connection, query, parts=pa.table(columns)).column("moved")
     return pa.table(columns)
-
-
-def _differ(numbers: Iterable[int]) -> str:
-    """Return the condition that the key has changed."""
-    return " OR ".join(f"new{n} IS DISTINCT FROM old{n}" for n in numbers)
 
 
 def _path(span: KeyedSpan, part: int) -> str | None:

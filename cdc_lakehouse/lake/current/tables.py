@@ -37,30 +37,13 @@ from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import CutsConfig, FeedConfig
 from cdc_lakehouse.errors import CdcError, UnreadableTableError, in_one_line
+from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.typed_rows import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.iceberg_java import TagChanges
-from cdc_lakehouse.lake.names import (
-    APPLIED_BATCH,
-    APPLIED_TS,
-    CHECKPOINT_TS,
-    COLUMNS,
-    DATABASE,
-    DROPPED_TS,
-    FEED,
-    INCARNATION,
-    KEY,
-    LINEAGE,
-    ROW_COUNT,
-    TABLE,
-    Identifier,
-    encode_namespace,
-    encode_table,
-    path_part,
-    summary_of,
-)
+from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part, summary_of
 
 FORMAT_VERSION: Final = "format-version"
 _OWN_PLACE: Final = re.compile(r"-([0-9a-f]{12})/metadata/[^/]+$")
@@ -148,7 +131,7 @@ class CurrentTables:
         for identifier in dict.fromkeys(self.candidates(life)):
             try:
                 table = self.load(identifier)
-                if table is not None and table.properties.get(INCARNATION) == life.id and self._is_own(table):
+                if table is not None and table.properties.get(names.INCARNATION) == life.id and self._is_own(table):
                     return _state_of(identifier, table)
             except UnreadableTableError as error:
                 if self._files_are_of(life, identifier) is not False:
@@ -169,7 +152,7 @@ class CurrentTables:
         be read."""
         try:
             table = self.load(identifier)
-            if table is None or not self._is_own(table) or INCARNATION not in table.properties:
+            if table is None or not self._is_own(table) or names.INCARNATION not in table.properties:
                 return None
             return _state_of(identifier, table)
         except UnreadableTableError:
@@ -228,33 +211,33 @@ class CurrentTables:
         return {
             **TABLE_PROPERTIES,
             FORMAT_VERSION: str(self._feed.format_version_of(name.database, name.table)),
-            FEED: self._feed.name,
-            DATABASE: name.database,
-            TABLE: name.table,
-            INCARNATION: life.id,
-            APPLIED_TS: "0",
-            APPLIED_BATCH: "0",
-            LINEAGE: "",
-            COLUMNS: "[]",
+            names.FEED: self._feed.name,
+            names.DATABASE: name.database,
+            names.TABLE: name.table,
+            names.INCARNATION: life.id,
+            names.APPLIED_TS: "0",
+            names.APPLIED_BATCH: "0",
+            names.LINEAGE: "",
+            names.COLUMNS: "[]",
         }
 
     def _is_own(self, table: Table) -> bool:
-        return table.properties.get(FEED) == self._feed.name
+        return table.properties.get(names.FEED) == self._feed.name
 
 
 def _state_of(identifier: Identifier, table: Table) -> TableState:
     properties = table.properties
-    dropped, key = properties.get(DROPPED_TS), properties.get(KEY)
+    dropped, key = properties.get(names.DROPPED_TS), properties.get(names.KEY)
     try:
         fields, snapshot = table.schema().fields, table.current_snapshot()
-        ids = {name: id for id, name in json.loads(properties.get(COLUMNS, "[]"))}
+        ids = {name: id for id, name in json.loads(properties.get(names.COLUMNS, "[]"))}
         return TableState(
             identifier=identifier,
-            incarnation=properties[INCARNATION],
-            name=TableName(properties[DATABASE], properties[TABLE]),
-            applied_ts=int(properties[APPLIED_TS]),
-            applied_batch=int(properties[APPLIED_BATCH]),
-            schema_fingerprint=properties[LINEAGE],
+            incarnation=properties[names.INCARNATION],
+            name=TableName(properties[names.DATABASE], properties[names.TABLE]),
+            applied_ts=int(properties[names.APPLIED_TS]),
+            applied_batch=int(properties[names.APPLIED_BATCH]),
+            schema_fingerprint=properties[names.LINEAGE],
             columns=tuple(
                 LakeColumn(ids[each.name], each.name, iceberg_name(each.field_type))
                 for each in fields
@@ -287,8 +270,8 @@ def row_count(table: Table, snapshot: Snapshot | None) -> int:
 def _counted_rows(table: Table, snapshot: Snapshot | None) -> int | None:
     for id in same_rows(table, snapshot):
         summary = summary_of(table.snapshot_by_id(id))
-        if ROW_COUNT in summary:
-            return int(summary[ROW_COUNT])
+        if names.ROW_COUNT in summary:
+            return int(summary[names.ROW_COUNT])
     return None
 
 
@@ -396,13 +379,13 @@ def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
     of_runs = map(_checkpoint_ts, ancestors_of(snapshot, table.metadata))
     since = next((found for found in of_runs if found is not None), None)
     if since is None and not unpublished:
-        since = int(table.properties[APPLIED_TS])
+        since = int(table.properties[names.APPLIED_TS])
     return None if since is None else ShownState(snapshot.snapshot_id, since)
 
 
 def _checkpoint_ts(snapshot: Snapshot) -> int | None:
     summary = summary_of(snapshot)
-    return int(summary[CHECKPOINT_TS]) if CHECKPOINT_TS in summary else None
+    return int(summary[names.CHECKPOINT_TS]) if names.CHECKPOINT_TS in summary else None
 
 
 def plan_tags(

@@ -26,6 +26,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,7 +37,6 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
     BytesLiteral,
@@ -58,7 +58,7 @@ from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
-from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat, conversions, convert_through
+from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat, conversions
 from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
 
 # The plan of a table's schema. Columns are matched by the source's column id, so renames, swaps of names, and a dropped
@@ -104,86 +104,77 @@ def plan_evolution(
     initial defaults.
     """
     have = {column.id: column for column in current}
-    changed: list[SchemaOperation] = [Drop(name) for name in leftover]
-    kept: set[int] = set()
-    added: list[Add] = []
-    rewritten: list[int] = []
-    for column in target:
-        old = have.get(column.id)
-        if (
-            old is not None
-            and column.id not in converted
-            and (old.type == column.type or promotable(old.type, column.type))
-        ):
-            kept.add(column.id)
-            if old.type != column.type:
-                changed.append(Widen(old.name, column.type))
-            continue
-        default = column.initial if old is None else None
-        added.append(Add(column.name, column.type, default if defaults else None))
-        if old is not None or not (defaults or default is None):
-            rewritten.append(column.id)
-    changed += [Drop(column.name) for column in current if column.id not in kept]
-    renames = {
-        have[column.id].name: column.name
+    kept = [
+        (old, column)
         for column in target
-        if column.id in kept and have[column.id].name != column.name
-    }
-    changed += [Rename(old, new) for old, new in renames.items()]
-    dropped = {operation.name for operation in changed if isinstance(operation, Drop)}
-    present = [renames.get(name, name) for name in order if name not in dropped] + [add.name for add in added]
-    moves = _moves(present, [column.name for column in target])
-    steps: tuple[Sequence[SchemaOperation], ...] = (changed, added, moves)
-    return Plan(tuple(tuple(step) for step in steps if step), tuple(rewritten))
-
-
-def _moves(present: Sequence[str], wanted: Sequence[str]) -> tuple[Move, ...]:
-    """Return the moves that bring the wanted names to the front, in their order."""
+        if (old := have.get(column.id)) is not None and column.id not in converted
+        if old.type == column.type or promotable(old.type, column.type)
+    ]
+    ids = {column.id for _, column in kept}
+    # The default that a new column has in existing rows; those of a converted one get its values.
+    new = {column: None if column.id in have else column.initial for column in target if column.id not in ids}
+    dropped = [*leftover, *(column.name for column in current if column.id not in ids)]
+    renames = {old.name: column.name for old, column in kept if old.name != column.name}
+    changed: list[SchemaOperation] = [
+        *(Drop(name) for name in dropped),
+        *(Widen(old.name, column.type) for old, column in kept if old.type != column.type),
+        *itertools.starmap(Rename, renames.items()),
+    ]
+    added = [Add(column.name, column.type, default if defaults else None) for column, default in new.items()]
+    names = [renames.get(name, name) for name in order if name not in dropped] + [column.name for column in new]
     moves: list[Move] = []
-    left = list(present)
-    for position, name in enumerate(wanted):
-        if left[position] != name:
-            moves.append(Move(name, wanted[position - 1] if position else None))
-            left.remove(name)
-            left.insert(position, name)
-    return tuple(moves)
+    for position, column in enumerate(target):
+        if names[position] != column.name:
+            moves.append(Move(column.name, target[position - 1].name if position else None))
+            names.remove(column.name)
+            names.insert(position, column.name)
+    steps: tuple[Sequence[SchemaOperation], ...] = (changed, added, moves)
+    is_written = {column.id: column.id in have or not (defaults or each is None) for column, each in new.items()}
+    return Plan(tuple(tuple(step) for step in steps if step), tuple(id for id, wanted in is_written.items() if wanted))
 
 
 COMMIT_TS: Final = "_commit_ts"
 """The column that the lake adds to a current-state table."""
 
 _FEW_IMAGES: Final = 256
-_NO_TEXT: Final = pa.scalar(None, pa.string())
 _ONE_ROW: Final = pa.nulls(1, pa.int32())
 _EXACT: Final = decimal.Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table to write: its current columns in the source, and the versions of its life by number."""
+    """The table to write: its current columns in the source, and the versions of its life."""
 
-    columns: tuple[schema.Column, ...]
-    versions: Mapping[int, TableVersion]
+    columns: tuple[Column, ...]
+    versions: tuple[TableVersion, ...]
 
-    def types_since(self, column_id: int, since: TableVersion | None) -> list[ColumnType]:
-        """Return the types of a column from a version (or from when it was added) to now."""
-        types: list[ColumnType] = []
-        begun = since is None
-        for version in self.versions.values():
-            begun = begun or version == since
-            column = version.column(column_id)
-            if begun and column is not None and (not types or types[-1] != column.type):
-                types.append(column.type)
-        return types
+    def types(self, column_id: int) -> dict[int, tuple[ColumnType, ...]]:
+        """Return the types that a column's values pass through, by the number of the values' version: from the type in
+        that version to the newest one. Versions without the column are missing."""
+        found: dict[int, tuple[ColumnType, ...]] = {}
+        types: tuple[ColumnType, ...] = ()
+        for number, version in reversed([*enumerate(self.versions)]):
+            if own := version.column(column_id):
+                types = types if types[:1] == (own.type,) else (own.type, *types)
+                found[number] = types
+        return found
+
+    def default(self, column_id: int, value_format: ValueFormat) -> tuple[str, tuple[ColumnType, ...]]:
+        """Return the literal of a column's value in rows that are older than the column, and the types that it passes
+        through."""
+        *_, (number, types) = self.types(column_id).items()
+        first = self.versions[number].column(column_id)
+        assert first is not None
+        return sql.literal(initial_value(first, value_format), value_format.type_of(first.type)), types
 
 
-def lake_name(column: schema.Column) -> str:
+def lake_name(column: Column) -> str:
     """Return the name of a source column in the lake: `_commit_ts`, in any case, is the lake's own column, so a source
     column of that name becomes `_commit_ts_`, and `_commit_ts_` becomes `_commit_ts__`."""
     return f"{column.name}_" if column.name.lower().rstrip("_") == COMMIT_TS else column.name
 
 
-def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) -> list[LakeColumn]:
+def lake_columns(columns: Sequence[Column], value_format: ValueFormat) -> list[LakeColumn]:
     """Convert the source's columns to the lake's."""
     return [
         LakeColumn(column.id, lake_name(column), value_format.type_of(column.type), initial_value(column, value_format))
@@ -197,37 +188,37 @@ _TEXT: Final = ColumnType("longtext")
 def text_target(target: Target) -> Target:
     """Return a target whose typed rows have the events' texts themselves: NULL where a later type of the column changes
     values, and for a column that the events lack."""
-    columns = {column.id: types_by_version(column, target) for column in target.columns}
+    types = {column.id: target.types(column.id) for column in target.columns}
 
-    def as_text(column: Column, number: int) -> Column:
-        kept = not converts(columns.get(column.id, {}).get(number, ()))
-        return replace(column, id=column.id if kept else -column.id, type=_TEXT, initial=InitialDefault())
+    def as_text(column: Column, number: int | None = None) -> Column:
+        changed = number is not None and column.id in types and converts(types[column.id][number])
+        return replace(column, id=-column.id if changed else column.id, type=_TEXT, initial=InitialDefault())
 
-    versions = {
-        number: replace(version, columns=tuple(as_text(column, number) for column in version.columns))
-        for number, version in target.versions.items()
-    }
-    return Target(tuple(replace(c, type=_TEXT, initial=InitialDefault()) for c in target.columns), versions)
+    versions = (
+        replace(version, columns=tuple(as_text(column, number) for column in version.columns))
+        for number, version in enumerate(target.versions)
+    )
+    return Target(tuple(map(as_text, target.columns)), tuple(versions))
 
 
 def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
     """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
-    folds: for each column of the table `t<id>` (string); `n<id>` (int), the index of the text's types among the
-    distinct values of `types_by_version`, NULL when no event carries the column; and `u<id>` (bool), whether the row
-    was inserted under a version without the column. Also `row`, and where some rows existed before `based` (bool),
-    whether `b<id>` holds the row's earlier values, which have the columns' current types.
+    folds: for each column of the table `t<id>` (string); `n<id>` (int), the number of the text's version, NULL when no
+    event carries the column; and `u<id>` (bool), whether the row was inserted under a version without the column. Also
+    `row`, and where some rows existed before `based` (bool), whether `b<id>` holds the row's earlier values, which have
+    the columns' current types.
 
     The result is that of `_typed_images`. A column whose value is unknown is a fault: it is never guessed.
     """
     given = sql.by_name(folds)
-    ways = {c.id: [*dict.fromkeys(types_by_version(c, target).values())] for c in target.columns}
-    texts = [
-        (text if len(each) == 1 else pc.if_else(pc.equal(given[f"n{id}"], number), text, _NO_TEXT), types)
-        for id, each in ways.items()
-        for text in [given[f"t{id}"]]
-        for number, types in enumerate(each)
-    ]
+    ways = {column.id: target.types(column.id) for column in target.columns}
+    texts: list[tuple[Any, Sequence[ColumnType]]] = []
+    for id, each in ways.items():
+        for types in dict.fromkeys(each.values()):
+            own = pa.array([number for number, found in each.items() if found == types], pa.int32())
+            text, number = given[f"t{id}"], given[f"n{id}"]
+            texts.append((text if len(own) == len(each) else pc.if_else(pc.is_in(number, own), text, None), types))
     values, fault, zeros = _read(texts, folds.num_rows, connection, value_format)
     unborn = [column for column in target.columns if pc.any(given[f"u{column.id}"]).as_py()]
     defaults = default_values(connection, unborn, None, target, folds.num_rows, value_format)
@@ -235,7 +226,7 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     columns: dict[int, Any] = {}
     rest = iter(values)
     for id, each in ways.items():
-        read = [next(rest) for _ in each]
+        read = [next(rest) for _ in {*each.values()}]
         value = read[0] if len(read) == 1 else pc.coalesce(*read)
         omitted = pc.is_null(given[f"n{id}"])
         if pc.any(omitted).as_py():
@@ -301,28 +292,25 @@ def misfit(connection: Any, image: str | None, number: int, target: Target, valu
         return f"column {unknown[0]} is not known"
     for column in version.carried:
         if column.name in texts:
-            types = target.types_since(column.id, version)
-            if (
-                types
-                and _read([(pa.array([texts[column.name]], pa.string()), types)], 1, connection, value_format)[1][0]
-            ):
+            text = pa.array([texts[column.name]], pa.string())
+            if _read([(text, target.types(column.id)[number])], 1, connection, value_format)[1][0]:
                 return f"the value of column {column.name}"
     missing = [column.name for column in version.carried if column.name not in texts]
     return f"column {missing[0]} is missing" if missing else None
 
 
 def converted(
-    connection: Any, columns: Sequence[tuple[Any, Sequence[ColumnType]]], value_format: ValueFormat
+    connection: Any, columns: Sequence[tuple[str, Any, Sequence[ColumnType]]], value_format: ValueFormat
 ) -> list[Any]:
-    """Convert values, (column, its types), to the last of their types. Raises `DdlError` for a value that cannot be
-    converted."""
+    """Convert values, (expression over `value`, array, types), to the last of their types. Raises `DdlError` for a
+    value that cannot be converted."""
     statements: list[tuple[str, Any]] = []
-    for values, types in columns:
-        relation, result, lost, _ = conversions("(SELECT value AS v0 FROM stacked)", types, value_format)
+    for expression, array, types in columns:
+        relation, result, lost, _ = conversions(f"(SELECT {expression} AS v0 FROM stacked)", types, value_format)
         value = sql.cast(result, value_format.type_of(types[-1]))
-        statements.append((f"SELECT {value} AS value, {any_of(lost)} AS fault FROM {relation}", values))
+        statements.append((f"SELECT {value} AS value, {any_of(lost)} AS fault FROM {relation}", array))
     found = sql.over_columns(connection, statements)
-    for (_, types), rows in zip(columns, found, strict=True):
+    for (_, _, types), rows in zip(columns, found, strict=True):
         if pc.any(rows.column("fault")).as_py():
             names = " to ".join(dict.fromkeys(type_text(each) for each in types))
             raise DdlError(
@@ -334,7 +322,7 @@ def converted(
 
 def default_values(
     connection: Any,
-    columns: Sequence[schema.Column],
+    columns: Sequence[Column],
     version: TableVersion | None,
     target: Target,
     count: int,
@@ -342,50 +330,17 @@ def default_values(
 ) -> dict[int, Any]:
     """Return by id, `count` times, the current values of columns that rows of a version do not carry: NULL for a
     virtual generated column, otherwise the default in rows that are older than the column."""
-    values: list[str] = []
-    types: list[Sequence[ColumnType]] = []
+    values: list[tuple[str, Any, Sequence[ColumnType]]] = []
     for column in columns:
         is_older = version is None or version.column(column.id) is None
-        types.append(target.types_since(column.id, None) if is_older else [column.type])
-        values.append(
-            _default(column, target, value_format)
-            if is_older
-            else sql.cast(sql.NULL, value_format.type_of(column.type))
-        )
-    read = sql.over_columns(connection, [(f"SELECT {value} AS value FROM stacked", _ONE_ROW) for value in values])
-    firsts = [each.column("value") for each in read]
-    found = converted(connection, [*zip(firsts, types, strict=True)], value_format)
+        none = sql.cast(sql.NULL, value_format.type_of(column.type)), [column.type]
+        literal, types = target.default(column.id, value_format) if is_older else none
+        values.append((literal, _ONE_ROW, types))
+    found = converted(connection, values, value_format)
     return {column.id: pa.repeat(each[0], count) for column, each in zip(columns, found, strict=True)}
 
 
-def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
-    """Return the types that a column's texts pass through, by the number of the texts' version: from the type in that
-    version to the current one. Versions without the column are missing."""
-    found: dict[int, tuple[ColumnType, ...]] = {}
-    types: tuple[ColumnType, ...] = ()
-    for number, version in reversed([*target.versions.items()]):
-        own = version.column(column.id)
-        if own is not None:
-            if types[:1] != (own.type,):
-                types = own.type, *types
-            found[number] = types
-    return found
-
-
-def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
-    """Return the value in rows that are older than the column: its default when it was added, converted through its
-    later types."""
-    literal = _default(column, target, value_format)
-    value = convert_through(literal, target.types_since(column.id, None), value_format)
-    return sql.cast(value, value_format.type_of(column.type))
-
-
-def _default(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
-    first = next(own for version in target.versions.values() if (own := version.column(column.id)))
-    return sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
-
-
-def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
+def initial_value(column: Column, value_format: ValueFormat) -> Any:
     """Return a column's initial default as a Python value of its Iceberg type; None for NULL, and for a default that
     has no value of that type (a zero date, by policy)."""
     text, target = column.initial.text, value_format.type_of(column.type)
@@ -511,8 +466,8 @@ def fold_events(events: pa.Table, target: Target) -> tuple[pa.Table, list[int], 
     keys, inserts = events.column("key").to_pylist(), events.column("is_insert").to_pylist()
     versions = events.column("version_no").to_pylist()
     images = events.column("image").to_pylist()
-    ids = {n: {c.name: c.id for c in version.carried} for n, version in target.versions.items()}
-    known = {n: {column.name for column in version.columns} for n, version in target.versions.items()}
+    ids = [{column.name: column.id for column in version.carried} for version in target.versions]
+    known = [{column.name for column in version.columns} for version in target.versions]
     folds: dict[tuple[str, ...], _Fold] = {}
     for place in sorted(range(len(order)), key=order.__getitem__):
         fold = folds.setdefault(tuple(keys[place]), _Fold())
@@ -539,13 +494,9 @@ def fold_events(events: pa.Table, target: Target) -> tuple[pa.Table, list[int], 
     nothing: tuple[None, None] = (None, None)
     for column in target.columns:
         said = [fold.texts.get(column.id, nothing) for fold in live.values()]
-        types = types_by_version(column, target)
-        numbers = {each: number for number, each in enumerate(dict.fromkeys(types.values()))}
-        places = {version: numbers[each] for version, each in types.items()}
-        columns[f"n{column.id}"] = pa.array(
-            [None if version is None else places[version] for version, _ in said], pa.int32()
-        )
-        unborn = [fold.born is not None and fold.born not in places for fold in live.values()]
+        types = target.types(column.id)
+        columns[f"n{column.id}"] = pa.array([version for version, _ in said], pa.int32())
+        unborn = [fold.born is not None and fold.born not in types for fold in live.values()]
         columns[f"u{column.id}"] = pa.array(unborn, pa.bool_())
         columns[f"t{column.id}"] = pa.array([text for _, text in said], pa.string())
     return pa.table(columns), last, strange
@@ -618,7 +569,7 @@ def _typed_images(
     parts: list[pa.Table] = []
     rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
     wanted = {column.id for column in target.columns}
-    types = {column.id: types_by_version(column, target) for column in target.columns}
+    types = {column.id: target.types(column.id) for column in target.columns}
     for number in sorted(pc.unique(rows.column("version_no")).to_pylist()):
         version = target.versions[number]
         own = where(rows, rows.column("version_no").to_numpy() == number)
@@ -626,9 +577,9 @@ def _typed_images(
             texts, strange, absent = row_images(connection, part, version, wanted)
             if not partial and pc.any(absent).as_py():
                 return None
-            read = [(texts[f"t{id}"], types[id][number]) for id in types if f"t{id}" in texts]
-            values, fault, zeros = _read(read, part.num_rows, connection, value_format)
-            columns = dict(zip((id for id in types if f"t{id}" in texts), values, strict=True))
+            read = {id: (texts[f"t{id}"], each[number]) for id, each in types.items() if f"t{id}" in texts}
+            values, fault, zeros = _read([*read.values()], part.num_rows, connection, value_format)
+            columns = dict(zip(read, values, strict=True))
             # The values of other columns are the same in all rows.
             others = [column for column in target.columns if column.id not in columns]
             columns |= default_values(connection, others, version, target, part.num_rows, value_format)

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableName
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
@@ -56,7 +54,6 @@ from cdc_lakehouse.lake.current.typed_rows import (
     TypedRows,
     any_of,
     converted,
-    default_value,
     default_values,
     events_of_keys,
     lake_name,
@@ -106,14 +103,11 @@ class RowCounts(NamedTuple):
     """The counts of a table or a part of it: rows written, changed keys, keys without a row afterwards, zero dates that
     became NULL, and keys whose latest event is unusable: they keep an older state."""
 
-    rows: int
-    keys: int
-    deletes: int
-    zero_dates: int
-    older: int
-
-
-NO_ROWS: Final = RowCounts(0, 0, 0, 0, 0)
+    rows: int = 0
+    keys: int = 0
+    deletes: int = 0
+    zero_dates: int = 0
+    older: int = 0
 
 
 @dataclass
@@ -132,7 +126,7 @@ class UpdatedTable:
     files: list[str] = field(default_factory=list[str])
     rewritten: list[str] = field(default_factory=list[str])
     deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
-    counts: RowCounts = NO_ROWS
+    counts: RowCounts = field(default_factory=RowCounts)
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
     collides: bool = False
@@ -169,12 +163,12 @@ class UpdatedTable:
 @dataclass(frozen=True)
 class StoredTable:
     """A table when the update was planned: its files, its schema, and the field id of each source column by the
-    column's id. `version` is the version that its rows were written under."""
+    column's id. `version` is the number of the version that its rows were written under."""
 
     files: tuple[StoredFile, ...]
     schema: Schema
     fields: Mapping[int, int]
-    version: TableVersion
+    version: int
 
     @functools.cached_property
     def types(self) -> dict[int, str]:
@@ -208,7 +202,7 @@ class TableUpdate:
     table_no: int
     name: str
     target: Target
-    key: tuple[schema.Column, ...]
+    key: tuple[Column, ...]
     value_format: ValueFormat
     schema: Schema
     location: str
@@ -221,18 +215,19 @@ class TableUpdate:
     tells_collisions: bool = False
 
     def updated(self, failure: str | None = None) -> UpdatedTable:
-        return UpdatedTable(self.table_no, [*self.target.versions.values()][-1].name, failure=failure)
+        return UpdatedTable(self.table_no, self.target.versions[-1].name, failure=failure)
 
-    def stored_value(self, column: schema.Column, target: Target | None = None) -> str:
+    def stored_value(self, column: Column, target: Target | None = None) -> str:
         """Return the value of a column in an existing row (`f<field id>`, as in `read_rows`): the current one, or that
         of another target."""
         assert self.stored is not None, self.name
-        target, field = target or self.target, self.stored.fields.get(column.id)
-        if field is None:
-            return default_value(column, target, self.value_format)
-        types = target.types_since(column.id, self.stored.version)
-        value = convert_through(column_of_field(field), types, self.value_format)
-        return sql.cast(value, self.value_format.type_of(column.type))
+        target = target or self.target
+        if column.id in self.stored.fields:
+            value = column_of_field(self.stored.fields[column.id])
+            types = target.types(column.id)[self.stored.version]
+        else:
+            value, types = target.default(column.id, self.value_format)
+        return sql.cast(convert_through(value, types, self.value_format), self.value_format.type_of(column.type))
 
 
 @dataclass(frozen=True)
@@ -255,7 +250,7 @@ def update_tables(
 
         for plan in plans:
             update = plan.update if isinstance(plan, FileRewrite) else plan
-            task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
+            task, found = _Task(update, connection, properties), update.updated()
             try:
                 if isinstance(plan, FileRewrite):
                     task.rewrite(plan.file, plan.deleted, found)
@@ -399,8 +394,8 @@ def folded_rows(
     """Return the rows that keyed events leave in a table without stored rows, with the table's columns and
     `_commit_ts` (columns of no rows may have no type), and the events that cannot be used. Nothing is written."""
     with sql.database() as connection:
-        task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
-        return task.table(task.typed(events, found)), found.rejected
+        task, found = _Task(update, connection, properties), update.updated()
+        return task.table(each.typed for each in task.decided(events, found)[0]), found.rejected
 
 
 def folded_texts(
@@ -409,9 +404,9 @@ def folded_texts(
     """Return the rows of `folded_rows` as values and as texts, each `c<id>`, and the events that cannot be used. A text
     is the source's own, or where a later type of the column changed the value, as the source would write it."""
     with sql.database() as connection:
-        task, found = _Task(update, connection, load_file_io(dict(properties), update.location)), update.updated()
-        typed = task.typed(events, found)
-        values, texts = ([*parts] for parts in zip(*((each.values, task.texts(each)) for each in typed), strict=True))
+        task, found = _Task(update, connection, properties), update.updated()
+        typed = [each.typed for each in task.decided(events, found)[0]]
+        values, texts = [each.values for each in typed], [*map(task.texts, typed)]
         return *(pa.concat_tables(each, promote_options="default") for each in (values, texts)), found
 
 
@@ -429,44 +424,42 @@ _OF_REJECTED: Final = ["key", "segment", "line", "image", "version_no"]
 
 
 class _Task:
-    def __init__(self, update: TableUpdate, connection: Any, io: FileIO) -> None:
-        self._update = update
-        self._connection = connection
-        self._io = io
+    def __init__(self, update: TableUpdate, connection: Any, properties: Mapping[str, str]) -> None:
+        self._update, self._connection = update, connection
+        self._io = load_file_io(dict(properties), update.location)
 
     def _query(self, query: str, **relations: Any) -> pa.Table:
         return sql.query(self._connection, query, **relations)
 
     def update(self, events: pa.Table, found: UpdatedTable) -> None:
         """Update the table with the task's keyed events of it."""
-        collision = self._collision()
-        if self._update.recomputed is not None:
-            events = self._of_recomputed(events, self._update.recomputed, collision or "false")
-        elif self._update.tells_collisions and collision is not None and events.num_rows:
+        update = self._update
+        # The condition that a part of a key (columns of `key_texts`) is NULL in the lake and not in the source.
+        collision = any_of(
+            f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.value_format)} IS NULL)"
+            for text, column in ((key_part(n), column) for n, column in enumerate(update.key))
+            if value_parsing.may_collide(column.type, update.value_format)
+        )
+        if update.recomputed is not None:
+            events = self._of_recomputed(events, update.recomputed, collision)
+        elif update.tells_collisions and collision != "false" and events.num_rows:
             query = f"SELECT bool_or({collision}) AS found FROM keyed"
             if self._query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
                 found.collides = True
                 return
-        done, rejected, older = self._decided(events)
-        found.rejections += self._rejected(rejected)
-        if rejected and not self._update.skips_rejected:
+        done, older = self.decided(events, found)
+        if found.rejections and not update.skips_rejected:
             return
         rows = self.table(each.typed for each in done)
         if rows.num_rows:
-            update, some = self._update, sql.by_name(rows.slice(0, 4096))
+            some = sql.by_name(rows.slice(0, 4096))
             plain = [name for name, each in some.items() if each.type.num_fields or len(each.unique()) * 2 > len(each)]
-            path = self._new_path()
+            path = new_path(update.location, update.properties, ".parquet")
             found.files.append(write_file(self._io, path, update.schema, rows, update.properties, plain))
         keys = pa.concat_tables([each.latest for each in done])
         zeros = sum(pc.sum(each.typed.values.column("zero_dates")).as_py() or 0 for each in done)
         found.counts = RowCounts(rows.num_rows, keys.num_rows, sum(each.deletes for each in done), zeros, older)
         found.deleted = functools.reduce(_union, (each.replaced for each in done), self._emptied())
-
-    def typed(self, events: pa.Table, found: UpdatedTable) -> list[TypedRows]:
-        """Return the rows that keyed events leave in a table without stored rows, in parts."""
-        done, rejected, _ = self._decided(events)
-        found.rejections += self._rejected(rejected)
-        return [each.typed for each in done]
 
     def texts(self, typed: TypedRows) -> pa.Table:
         """Return the texts of rows, as `folded_texts`."""
@@ -496,41 +489,44 @@ class _Task:
         # Columns of no rows have no type.
         return pa.concat_tables(parts, promote_options="default")
 
-    def _decided(self, events: pa.Table) -> tuple[list[_Decided], list[pa.Table], int]:
-        """Return the keys that usable events change, the events that are unusable, and how many keys have such. These
-        are no changes: the usable events of a key decide; where there is none, its row stays as it is."""
-        done: list[_Decided] = []
-        rejected: list[pa.Table] = []
-        keys = 0
+    def decided(self, events: pa.Table, found: UpdatedTable) -> tuple[list[_Decided], int]:
+        """Return the keys that usable events change, and how many keys have unusable ones, which are added to what is
+        found. These are no changes: the usable events of a key decide; where there is none, its row stays as it is."""
+        update, of_keys = self._update, functools.partial(events_of_keys, self._connection)
+        done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
             is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-            is_latest[latest_changes(self._connection, events, len(self._update.key), self._update.name)] = True
+            is_latest[latest_changes(self._connection, events, len(update.key), update.name)] = True
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
-            replaced = self._grouped(self._matches(latest))
+            replaced = self._positions(latest)
             typed = self._typed(events, upserts, replaced)
             fault = typed.values.column("fault")
             deletes = latest.num_rows - len(typed.places)
             if not pc.any(fault).as_py():
-                return [*done, _Decided(latest, replaced, typed, deletes)], rejected, keys
+                done.append(_Decided(latest, replaced, typed, deletes))
+                break
             last = replace(typed, values=typed.values.filter(fault)).of_events(_OF_REJECTED)
-            keys = keys or last.num_rows
+            older = older or last.num_rows
             usable = replace(typed, values=typed.values.filter(pc.invert(fault)))
-            latest = self._events_of(latest, last, "ANTI")
-            done.append(_Decided(latest, self._grouped(self._matches(latest)), usable, deletes))
-            events = self._events_of(events, last)
-            bad = unusable_events(self._connection, events, self._update.target, self._update.value_format)
+            latest = of_keys(latest, last, "ANTI")
+            done.append(_Decided(latest, self._positions(latest), usable, deletes))
+            events = of_keys(events, last)
+            bad = unusable_events(self._connection, events, update.target, update.value_format)
             # Where each event of a key fits by itself, the last one is what makes no row of them.
-            bad = pa.concat_tables([bad.select(_OF_REJECTED), self._events_of(last, bad, "ANTI")])
-            rejected.append(bad)
-            if not self._update.skips_rejected:
-                return done, rejected, keys
-            events = self._events_of(events, bad, "ANTI", ("key", "segment", "line"))
-
-    def _events_of(
-        self, events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)
-    ) -> pa.Table:
-        return events_of_keys(self._connection, events, keys, join, by)
+            bad = pa.concat_tables([bad.select(_OF_REJECTED), of_keys(last, bad, "ANTI")])
+            rejected += bad.to_pylist()
+            if not update.skips_rejected:
+                break
+            events = of_keys(events, bad, "ANTI", ("key", "segment", "line"))
+        rejected.sort(key=lambda row: (row["segment"], row["line"]))
+        for row in rejected[:1]:  # One reason is shown.
+            row["why"] = misfit(self._connection, row["image"], row["version_no"], update.target, update.value_format)
+        found.rejections += summarized(
+            {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": row.get("why")}
+            for row in rejected
+        )
+        return done, older
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys, collision: str) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
@@ -552,17 +548,6 @@ class _Task:
     def _with_key_texts(self, events: pa.Table) -> pa.Table:
         texts = key_texts(events.column("key"), len(self._update.key))
         return pa.table({**texts, **{name: events.column(name) for name in ("key", "stage", "segment")}})
-
-    def _collision(self) -> str | None:
-        """Return the condition that a part of a key (columns of `key_texts`) is NULL in the lake and not in the source;
-        None when that is impossible."""
-        update = self._update
-        parts = [
-            f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.value_format)} IS NULL)"
-            for text, column in ((key_part(n), column) for n, column in enumerate(update.key))
-            if value_parsing.may_collide(column.type, update.value_format)
-        ]
-        return any_of(parts) if parts else None
 
     def _typed(self, events: pa.Table, upserts: pa.Table, replaced: Mapping[str, BitMap64]) -> TypedRows:
         """Return the rows that keyed events leave, without those of partitions that were emptied later. `replaced` are
@@ -597,22 +582,6 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _rejected(self, events: Iterable[pa.Table]) -> list[dict[str, Any]]:
-        update, found = self._update, [row for rows in events for row in rows.to_pylist()]
-        found.sort(key=lambda row: (row["segment"], row["line"]))
-        reasons = [
-            misfit(self._connection, row["image"], row["version_no"], update.target, update.value_format)
-            for row in found[:1]
-        ]
-        found = [
-            {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": why}
-            for row, why in itertools.zip_longest(found, reasons)
-        ]
-        return summarized(found)
-
-    def _new_path(self) -> str:
-        return new_path(self._update.location, self._update.properties, ".parquet")
-
     # --- Rows that are there ---
 
     def _emptied(self) -> dict[str, BitMap64]:
@@ -628,18 +597,15 @@ class _Task:
             gone = each.condition(values.__getitem__, update.value_format)
             # A later statement finds the rows that this one leaves.
             condition = sql.when(gone, "true", sql.when(f"NOT {gone}", condition))
-        found = self._query(
-            f"SELECT file_no, position, {condition} AS gone FROM stored",
-            stored=self._stored_rows(range(len(stored.files)), [*fields], {}),
-        )
+        query = f"SELECT file_no, position, {condition} AS gone FROM stored"
+        found = self._of_stored(query, range(len(stored.files)), [*fields])
         return self._grouped(where(found, update.emptied_now[0].known(found.column("gone"))))
 
-    def _matches(self, events: pa.Table) -> pa.Table | None:
-        """Find existing rows with the key of one of the events: `file_no` and `position`; None when there are no
-        rows."""
+    def _positions(self, events: pa.Table) -> dict[str, BitMap64]:
+        """Return the positions of existing rows with the key of one of the events, by the path of their file."""
         update = self._update
         if update.stored is None or not events.num_rows:
-            return None
+            return {}
         texts = key_texts(events.column("key"), len(update.key))
         parts = [
             f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
@@ -654,22 +620,18 @@ class _Task:
             operator = "IS NOT DISTINCT FROM" if collides else "="
             conditions.append(f"{update.stored_value(column)} {operator} keys.k{n}")
             part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
-            types = update.target.types_since(column.id, update.stored.version)
             comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
-            if field is not None and len(types) == 1 and comparable and not part.null_count:
-                ends = pc.min_max(part).as_py()
-                between[field] = (ends["min"], ends["max"])
+            if field is not None and comparable and not part.null_count:
+                is_same = len(update.target.types(column.id)[update.stored.version]) == 1
+                between |= {field: tuple(pc.min_max(part).as_py().values())} if is_same else {}
         places = [
             place
             for place, file in enumerate(update.stored.files)
             if all(may_contain(file, update.stored.schema.find_field(id), *ends) for id, ends in between.items())
         ]
         key_fields = [field for column in update.key if (field := update.stored.fields.get(column.id)) is not None]
-        return self._query(
-            f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}",
-            stored=self._stored_rows(places, key_fields, between),
-            keys=keys,
-        )
+        query = f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}"
+        return self._grouped(self._of_stored(query, places, key_fields, between, keys=keys))
 
     def _stored_values(self, positions: Mapping[str, BitMap64], target: Target) -> pa.Table:
         """Read rows at positions of files, by the path of the file: `b<id>`, the target's value of each column, and
@@ -690,55 +652,49 @@ class _Task:
                         found.append(pa.table([*current.columns, *parts.columns], [*values, *parts.column_names]))
         return pa.concat_tables(found)
 
-    def _values(self, rows: pa.Table, wanted: Mapping[str, schema.Column], target: Target) -> pa.Table:
+    def _values(self, rows: pa.Table, wanted: Mapping[str, Column], target: Target) -> pa.Table:
         """Return the target's values of columns in existing rows, by name."""
         update, stored = self._update, self._update.stored
         assert stored is not None
         given = sql.by_name(rows)
         current: dict[str, Any] = {}
-        changed: dict[str, list[ColumnType]] = {}
+        changed: dict[str, tuple[str, Any, Sequence[ColumnType]]] = {}
         for name, column in wanted.items():
-            field = stored.fields.get(column.id)
-            if field is not None:
+            if (field := stored.fields.get(column.id)) is not None:
                 current[name] = given[column_of_field(field)]
-                types = target.types_since(column.id, stored.version)
-                last = update.value_format.type_of(column.type)
-                if len(types) > 1 or stored.types[field] != last:
-                    changed[name] = types
-        columns = [(current[name], types) for name, types in changed.items()]
-        current |= dict(zip(changed, converted(self._connection, columns, update.value_format), strict=True))
+                types = target.types(column.id)[stored.version]
+                if len(types) > 1 or stored.types[field] != update.value_format.type_of(column.type):
+                    changed[name] = "value", current[name], types
+        values = converted(self._connection, [*changed.values()], update.value_format)
+        current |= dict(zip(changed, values, strict=True))
         others = [column for name, column in wanted.items() if name not in current]
         defaults = default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
-    def _stored_rows(
-        self, places: Sequence[int], fields: Sequence[int], between: Mapping[int, tuple[Any, Any]]
-    ) -> pa.RecordBatchReader:
-        """Read live rows of files: `file_no`, `position`, and `f<id>` of the fields; most rows outside `between` are
-        skipped."""
+    def _of_stored(
+        self, query: str, places: Sequence[int], fields: Sequence[int],
+        between: Mapping[int, tuple[Any, Any]] | None = None, **relations: Any,
+    ) -> pa.Table:  # fmt: skip
+        """Query `stored`, the live rows of files: `file_no`, `position`, and `f<id>` of the fields; most rows outside
+        `between` are skipped."""
         stored = self._update.stored
         assert stored is not None
-        old = stored.schema
 
         def batches() -> Iterator[pa.RecordBatch]:
             for place in places:
-                for rows in read_rows(self._io, stored.files[place], old, fields, between=between):
+                for rows in read_rows(self._io, stored.files[place], stored.schema, fields, between=between):
                     numbered = rows.append_column("file_no", pa.array(np.full(rows.num_rows, place), pa.int64()))
                     yield from numbered.to_batches(_BATCH_ROWS)
 
         read = batches()
-        first = next(read, None)
-        if first is None:
-            kinds = schema_to_pyarrow(Schema(*(old.find_field(id) for id in fields)), include_field_ids=False)
-            columns = [pa.field(column_of_field(id), kind.type) for id, kind in zip(fields, kinds, strict=True)]
-            places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
-            return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
-        return pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
+        if (first := next(read, None)) is None:
+            return pa.schema([("file_no", pa.int64()), (POSITION, pa.int64()), ("gone", pa.bool_())]).empty_table()
+        rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
+        return self._query(query, stored=rows, **relations)
 
-    def _grouped(self, found: pa.Table | None) -> dict[str, BitMap64]:
+    def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored
-        if found is None or stored is None or not found.num_rows:
-            return {}
+        assert stored is not None
         files, positions = found.column("file_no").to_numpy(), found.column("position").to_numpy()
         return {
             stored.files[number].path: BitMap64(positions[files == number].tolist())
@@ -760,7 +716,8 @@ class _Task:
         for rows in read_rows(self._io, file, old, fields):
             live = rows.filter(pa.array(~np.isin(rows.column("position").to_numpy(), gone)))
             if live.num_rows:
-                written = written or DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
+                path = new_path(update.location, update.properties, ".parquet")
+                written = written or DataFileWriter(self._io, path, update.schema, update.properties)
                 values = self._values(live, wanted, update.target)
                 unchanged = [live.column(column_of_field(id)) for id in kept.values()]
                 written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))

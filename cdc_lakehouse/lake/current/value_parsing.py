@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -56,7 +56,6 @@ from cdc_lakehouse.duckdb_sql import (
     try_cast,
     when,
 )
-from cdc_lakehouse.duckdb_sql import duckdb_type as duckdb_type
 from cdc_lakehouse.errors import DdlError
 
 Binary = Literal["characters", "base64", "hex"]
@@ -122,8 +121,16 @@ def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
         known = when(f"{text} = '' OR {own}", text)
         return f"coalesce({known}, {numbered})"
     if column.name in BLOBS:
-        # Canal cuts the zero bytes that pad a BINARY(n).
-        return padded(_of_notation(text, value_format.binary), column)
+        match value_format.binary:
+            case "characters":
+                content = encode(text, LATIN1)
+            case "base64":
+                cleaned = f"regexp_replace({text}, '\\s', '', 'g')"
+                wrapped = when(matches(cleaned, _BASE64), f"from_base64({cleaned})")
+                content = when(matches(text, _BASE64), f"from_base64({text})", wrapped)
+            case "hex":
+                content = when(matches(text, _HEX), f"from_hex({text})")
+        return padded(content, column)  # Canal cuts the zero bytes that pad a BINARY(n).
     if target == "string":
         if not (value_format.trailing_zeros_cut and column.name == "decimal" and column.fraction):
             return text
@@ -250,18 +257,6 @@ def padded(value: str, column: ColumnType) -> str:
         return value
     zeros = f"repeat({bytes_literal(bytes(1))}, {column.length} - octet_length({{}}))"
     return let(value, lambda found: f"{found} || {zeros.format(found)}")
-
-
-def _of_notation(text: str, notation: Binary) -> str:
-    match notation:
-        case "characters":
-            return encode(text, LATIN1)
-        case "base64":
-            cleaned = f"regexp_replace({text}, '\\s', '', 'g')"
-            wrapped = when(matches(cleaned, _BASE64), f"from_base64({cleaned})")
-            return when(matches(text, _BASE64), f"from_base64({text})", wrapped)
-        case "hex":
-            return when(matches(text, _HEX), f"from_hex({text})")
 
 
 def enum_label(index: str, column: ColumnType) -> str:
@@ -683,10 +678,12 @@ def _text_to_moment(value: str, old: ColumnType, new: ColumnType, value_format: 
 def _read(text: str) -> str:
     """Parse a date with or without a time, as MySQL reads it, to TIMESTAMP; NULL for other texts."""
     names = "['year', 'month', 'day', 'hour', 'minute', 'second', 'fraction']"
-    marked = f"regexp_extract({text}, {text_literal(_MARKED)}, {names})"
     # Five digits lack one of the day.
     whole = when(matches(text, r"\d{5}"), f"left({text}, 4) || '0' || right({text}, 1)", text)
-    packed = f"regexp_extract({whole}, {text_literal(_PACKED)}, {names})"
+    marked, packed = (
+        f"regexp_extract({own}, {text_literal(pattern)}, {names})"
+        for own, pattern in ((text, _MARKED), (whole, _PACKED))
+    )
 
     def joined(parts: str) -> str:
         century = when(f"length({parts}.year) = 4", "''", when(f"{parts}.year < '70'", "'20'", "'19'"))
@@ -742,21 +739,20 @@ def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueForma
             clock += f" || printf('.%0{new.fraction}d', {units} % {per_second})"
         return when(f"{units} = 0", "''", sign) + f" || {clock}"
 
-    def parts(pattern: str) -> str:
+    def parts(text: str, pattern: str) -> str:
         names = "['sign', 'days', 'hours', 'minutes', 'seconds', 'fraction']"
-        return let(f"regexp_extract({value}, {text_literal(pattern)}, {names})", in_units)
+        return let(f"regexp_extract({text}, {text_literal(pattern)}, {names})", in_units)
 
     of_date = f"strftime({_read(value)}, '%H:%M:%S.%f')"
     dated = f"({matches(value, _MARKED)} AND contains(trim({value}), ' ')) OR {matches(value, _LONG)}"
     zero = shown("0", "''")
-    plain = when(matches(value, _PACKED_CLOCK), parts(_PACKED_CLOCK))
+    plain = when(matches(value, _PACKED_CLOCK), parts(value, _PACKED_CLOCK))
     no_time = f"regexp_matches({value}, {text_literal(_NO_TIME)})"
-    clock = when(matches(value, _CLOCK), parts(_CLOCK), when(no_time, zero, plain))
+    clock = when(matches(value, _CLOCK), parts(value, _CLOCK), when(no_time, zero, plain))
     if old.name in MOMENTS or old.name == "time":
         return clock
-    names = "['sign', 'days', 'hours', 'minutes', 'seconds', 'fraction']"
-    read = let(f"regexp_extract({of_date}, {text_literal(_CLOCK)}, {names})", in_units)
-    return when(dated, f"coalesce({when(f'{_read(value)} IS NOT NULL', read)}, {zero})", clock)
+    read = when(f"{_read(value)} IS NOT NULL", parts(of_date, _CLOCK))
+    return when(dated, f"coalesce({read}, {zero})", clock)
 
 
 # --- Texts and bytes ---
@@ -786,11 +782,14 @@ def _fitted_text(text: str, old: ColumnType, new: ColumnType) -> str:
 def _encoded(text: str, charset: str | None) -> str:
     """Return the bytes of a text in a character set, UTF-8 where it is not known; NULL where it lacks a character."""
     codec, corrections = codec_of(charset)
-    back = {new: old for old, new in corrections.items() if new > 0x7F}
-    if back:
-        characters = (text_literal("".join(map(chr, each))) for each in (back.keys(), back.values()))
-        text = f"translate({text}, {', '.join(characters)})"
-    return encode(text, codec)
+    return encode(_translated(text, {new: old for old, new in corrections.items() if new > 0x7F}), codec)
+
+
+def _translated(text: str, characters: Mapping[int, int]) -> str:
+    if not characters:
+        return text
+    both = (text_literal("".join(map(chr, each))) for each in (characters.keys(), characters.values()))
+    return f"translate({text}, {', '.join(both)})"
 
 
 def _bytes(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
@@ -802,10 +801,7 @@ def _bytes(value: str, old: ColumnType, new: ColumnType, value_format: ValueForm
 
 def _bytes_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     codec, corrections = codec_of(new.charset)
-    text = decode(value, codec)
-    if corrections:
-        characters = (text_literal("".join(map(chr, each))) for each in (corrections.keys(), corrections.values()))
-        text = f"translate({text}, {', '.join(characters)})"
+    text = _translated(decode(value, codec), corrections)
     return text if new.name == "json" else _fitted_text(text, old, new)
 
 
