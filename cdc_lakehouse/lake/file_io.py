@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,10 +56,11 @@ def packages(warehouse: str) -> tuple[str, ...]:
 
 
 def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
+    properties, expires_at = dict[str, str | None](), None
     match _scheme(warehouse):
         case "s3":
             settings = storage.s3.of(Location.of(warehouse).bucket)
-            region, expires_at, keys = settings.region, None, dict[str, str]()
+            region = settings.region
             # PyArrow's own chain reads the environment, the default profile and the instance, and renews credentials
             # from these.
             if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
@@ -68,30 +70,28 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
                 if (provide := s3_credentials(settings)) is not None:
                     region, credential = region or provide.region, provide()
                     expires_at = credential["expires_at"]
-                    keys = _given(**{
+                    properties = {
                         "s3.access-key-id": credential["access_key_id"],
                         "s3.secret-access-key": credential["secret_access_key"],
                         "s3.session-token": credential.get("token"),
-                    })  # fmt: skip
+                    }
             if region is None and settings.endpoint is not None:
                 region = _DEFAULT_REGION
-            properties = {
+            properties |= {
                 "s3.force-virtual-addressing": str(not settings.path_style and settings.endpoint is not None),
                 "s3.endpoint": settings.endpoint,
                 "s3.anonymous": "true" if settings.anonymous else None,
                 "s3.region": region,
             }
-            return FileIO(_given(**properties, **keys), expires_at)
         case "gs":
             settings = _gs(warehouse, storage)
-            properties = _given(**{"gcs.service.host": settings.endpoint})
+            properties = {"gcs.service.host": settings.endpoint}
             if settings.anonymous:
                 # PyArrow always sends a token; an emulator accepts any.
                 properties |= {"gcs.oauth2.token": "anonymous", "gcs.oauth2.token-expires-at": "4102444800000"}
-            return FileIO(properties)
         case "abfss":
             location, settings = _azure(warehouse, storage)
-            named = {
+            properties = {
                 "adls.account-name": location.account,
                 "adls.account-key": settings.account_key,
                 "adls.sas-token": settings.sas_token,
@@ -99,17 +99,16 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
                 "adls.client-id": settings.client_id,
                 "adls.client-secret": settings.client_secret,
             }
-            return FileIO(_given(**named))
-        case _:
-            return FileIO()
+    return FileIO(_given(properties), expires_at)
 
 
 def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
+    named, system, local_files = dict[str, str | None](), dict[str, str | None](), None
     match _scheme(warehouse):
         case "s3":
             settings = storage.s3.of(Location.of(warehouse).bucket)
             has_keys = settings.access_key_id is not None and settings.secret_access_key is not None
-            provider, system = None, dict[str, str]()
+            provider = None
             if settings.anonymous:
                 provider = f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"
             elif settings.profile is not None and not has_keys:
@@ -128,7 +127,6 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
                     "s3.secret-access-key": settings.secret_access_key,
                     "s3.session-token": settings.session_token,
                 }
-            return SparkFileIO(_given(**named), system)
         case "gs":
             settings = _gs(warehouse, storage)
             named = {
@@ -136,7 +134,6 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
                 "gcs.service.host": settings.endpoint,
                 "gcs.no-auth": "true" if settings.anonymous else None,
             }
-            return SparkFileIO(_given(**named))
         case "abfss":
             location, settings = _azure(warehouse, storage)
             host = location.uri.partition("@")[2].partition("/")[0]
@@ -152,11 +149,9 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
                 "AZURE_CLIENT_ID": settings.client_id,
                 "AZURE_CLIENT_SECRET": settings.client_secret,
             }
-            return SparkFileIO(_given(**named), _given(**system))
         case "file":
-            return SparkFileIO(local_files=_LOCAL_FILE_SYSTEM)
-        case _:
-            return SparkFileIO()
+            local_files = _LOCAL_FILE_SYSTEM
+    return SparkFileIO(_given(named), _given(system), local_files)
 
 
 def _scheme(warehouse: str) -> str:
@@ -169,7 +164,7 @@ def _scheme(warehouse: str) -> str:
     return scheme
 
 
-def _given(**properties: str | None) -> dict[str, str]:
+def _given(properties: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
