@@ -1,5 +1,5 @@
-"""Current-state tables: they are found by what they are, not by what they are called. Which tags a commit makes and takes
-away, and which state readers are shown."""
+"""Current-state tables: they are found by what they are, not by what they are called. Which tags a commit makes and
+removes, and which state readers are shown."""
 
 from __future__ import annotations
 

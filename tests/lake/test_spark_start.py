@@ -222,14 +222,9 @@ SETTINGS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str], dict[s
 
 @pytest.mark.parametrize(("warehouse", "settings", "small", "large", "system"), SETTINGS)
 def test_settings_become_properties_of_both(
-    warehouse: str,
-    settings: dict[str, Any],
-    small: dict[str, str],
-    large: dict[str, str],
-    system: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    warehouse: str, settings: dict[str, Any], small: dict[str, str], large: dict[str, str], system: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
     (tmp_path / "credentials").write_text(f"[p]\naws_access_key_id=id\naws_secret_access_key={SECRET}\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)

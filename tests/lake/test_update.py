@@ -487,17 +487,6 @@ def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert 0 < planned[3] == planned[1]
 
 
-def test_shares_with_a_key_in_two_are_not_used(tmp_path: Path) -> None:
-    for second, apart in (("2 I id=2", 2), ("2 I id=1", 0)):
-        play = Play(tmp_path, {"table": "id int key"})
-        play.events = [event(line, n)[1] for n, line in enumerate(("1 I id=1", second), 1)]
-        table, reader = play.prepared()
-        parts = [part for share in reader.shares(2) for part in update_by_share({}, [table], share)]
-        written = [Path(json.loads(file)["file-path"].removeprefix("file://")) for part in parts for file in part.files]
-        assert len(written) == 2 and all(path.exists() for path in written)
-        assert len(parts_apart({}, parts)) == apart == sum(path.exists() for path in written)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("lengths", [[26_000] * 2048, [10] * 3000 + [20_000_000] + [26_000] * 2048 + [10] * 3000])
 def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:

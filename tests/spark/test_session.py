@@ -135,22 +135,11 @@ def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: Spar
     assert [path for path in directory.iterdir() if path.is_socket()]
 
 
-def test_a_task_costs_no_look_through_all_that_is_imported(spark: SparkSession) -> None:
-    frozen = spark.range(1).mapInArrow(_frozen_objects, "objects long").collect()
-    assert frozen[0]["objects"] > 100_000
+def test_worker_keeps_memory_and_collects_no_imports(spark: SparkSession) -> None:
+    def worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            names = " ".join(sorted(name for name in os.environ if name.startswith("MALLOC_")))
+            yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()], "names": [names]})
 
-
-def test_a_worker_keeps_memory_for_what_comes_next(spark: SparkSession) -> None:
-    variables = spark.range(1).mapInArrow(_memory_variables, "name string").collect()
-    assert [row["name"] for row in variables] == ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"]
-
-
-def _memory_variables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        names = sorted(name for name in os.environ if name.startswith("MALLOC_"))
-        yield pa.RecordBatch.from_pydict({"name": names})
-
-
-def _frozen_objects(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
+    ((objects, names),) = spark.range(1).mapInArrow(worker, "objects long, names string").collect()
+    assert objects > 100_000 and names == "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_"

@@ -183,22 +183,14 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
 
 
 DEFAULTS: list[tuple[str, Any]] = [
-    ("int", -1),
-    ("long", 5),
-    ("long", 2**62),
-    ("float", 0.25),
-    ("double", 0.1),
-    ("decimal(5,2)", Decimal("1.20")),
-    ("decimal(38,0)", Decimal(10**37 + 1)),
-    ("decimal(38,10)", Decimal("0E-10")),
-    ("string", "a'b\n\u00e9😀"),
-    ("binary", b"\x00\xff"),
-    ("date", datetime.date(1, 1, 1)),
+    ("int", -1), ("long", 5), ("long", 2**62), ("float", 0.25), ("double", 0.1),
+    ("decimal(5,2)", Decimal("1.20")), ("decimal(38,0)", Decimal(10**37 + 1)), ("decimal(38,10)", Decimal("0E-10")),
+    ("string", "a'b\n\u00e9😀"), ("binary", b"\x00\xff"), ("date", datetime.date(1, 1, 1)),
     ("timestamp", datetime.datetime(1970, 1, 1, 0, 0, 1)),  # noqa: DTZ001
     ("timestamp", datetime.datetime(1000, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
     ("timestamptz", datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
     ("timestamptz", datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)),
-]
+]  # fmt: skip
 
 
 def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..., TransactedTable]) -> None:
