@@ -71,7 +71,9 @@ def tail_command(
     try:
         source = CanalSource.model_validate(settings)
     except ValidationError as error:
-        raise click.UsageError("; ".join(fault["msg"] for fault in error.errors())) from None
+        raise click.UsageError(
+            "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+        ) from None
     most, time_left = limit or math.inf, math.inf if seconds is None else seconds
     with CanalClient(source, patience_seconds=min(_PATIENCE, time_left)) as client:
         return HELD if _tail(client, most, time_left, ack) else DONE
