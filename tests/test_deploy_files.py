@@ -28,9 +28,8 @@ def read(name: str) -> Any:
 def test_what_the_dockerfile_copies_is_there_and_in_its_context() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {
-        source for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE) for source in line.split()[:-1]
-    }
+    lines = re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE)
+    copied = {source for line in lines for source in line.split()[:-1]}
     assert copied and copied == taken and all((ROOT / source).exists() for source in copied)
     version = re.search(r"ARG PYTHON=([\d.]+)", text)
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
@@ -95,8 +94,7 @@ def test_the_chart_has_the_same_instance() -> None:
     assert values["postgresql"]["postgresqlScheme"] == ours["storage"]["postgres"]["postgres_db"]["scheme"]
     pools = values["concurrency"]["pools"]
     assert {"granularity": pools["granularity"], "default_limit": pools["defaultLimit"]} == ours["concurrency"]["pools"]
-    monitoring = {_snake(k): v for k, v in values["dagsterDaemon"]["runMonitoring"].items()}
-    assert ours["run_monitoring"].items() <= monitoring.items()
+    assert ours["run_monitoring"].items() <= _snakes(values["dagsterDaemon"]["runMonitoring"]).items()
     for kind in ("sensor", "schedule"):
         assert values["retention"][kind]["purgeAfterDays"] == ours["retention"][kind]["purge_after_days"]
     (code,) = values["dagster-user-deployments"]["deployments"]
@@ -131,11 +129,9 @@ def test_dagster_takes_the_instance_of_the_chart(tmp_path: Path) -> None:
 
 
 def _snakes(values: Any) -> Any:
-    return {_snake(name): _snakes(each) for name, each in values.items()} if isinstance(values, dict) else values
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+    if not isinstance(values, dict):
+        return values
+    return {re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", name): _snakes(values[name]) for name in values}
 
 
 def test_extras_of_the_page_are_those_of_the_package() -> None:

@@ -29,18 +29,14 @@ PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))
 PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_dir()}
 
 
-def pages() -> list[Any]:
-    return [pytest.param(page.read_text(encoding="utf-8"), id=name(page)) for page in PAGES]
-
-
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("text", pages())
-def test_every_file_that_is_named_is_there(text: str) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
     """Paths in code spans, whether from the root or from the package."""
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     found = [path for span in re.findall(r"`([^`\n]+)`", prose) for path in PATH.findall(span)]
     known = PACKAGES | {"cdc_lakehouse", "tests", "docs", "scripts", "benchmarks"}
     named = [path for path in found if path.split("/")[0] in known or path.endswith(".py")]
@@ -49,21 +45,14 @@ def test_every_file_that_is_named_is_there(text: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"https?:", target):
-            continue
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
         place = (page.parent / path) if path else page
-        if not place.exists() or (anchor and anchor not in anchors(place)):
-            broken.append(target)
+        headings = re.findall(r"^#+ (.+)$", place.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+        broken += [] if place.exists() and (not anchor or anchor in anchors) else [target]
     assert not broken
-
-
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

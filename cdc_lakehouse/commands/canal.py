@@ -71,9 +71,8 @@ def tail_command(
     try:
         source = CanalSource.model_validate(settings)
     except ValidationError as error:
-        raise click.UsageError(
-            "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
-        ) from None
+        reasons = (fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+        raise click.UsageError("; ".join(reasons)) from None
     most, time_left = limit or math.inf, math.inf if seconds is None else seconds
     with CanalClient(source, patience_seconds=min(_PATIENCE, time_left)) as client:
         return HELD if _tail(client, most, time_left, ack) else DONE
