@@ -112,8 +112,7 @@ def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetim
         return []
     present = now.astimezone(ZoneInfo(definition.timezone)).strftime(definition.fmt)
     if present < definition.start.strftime(definition.fmt):
-        raise ConfigurationError(
-            f"start_date of the feed {feed.name} is in the future", advice="set the date of the sink's first directory"
-        )
+        what = f"start_date of the feed {feed.name} is in the future"
+        raise ConfigurationError(what, advice="set the date of the sink's first directory")
     known = {date for date in dates if date <= present and definition.has_partition_key(date)}
     return sorted(known) or [present]

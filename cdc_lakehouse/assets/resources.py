@@ -35,9 +35,8 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         a run."""
         first = self._config_of_run or config
         if (first.lake, first.storage) != (config.lake, config.storage):
-            raise ConfigurationError(
-                "the feeds of this run have different lakes", advice="start a run for the feeds of each"
-            )
+            advice = "start a run for the feeds of each"
+            raise ConfigurationError("the feeds of this run have different lakes", advice=advice)
         self._config_of_run = first
         # The session of the run before may have ended with its JVM.
         return build_session(first.lake, first.storage)

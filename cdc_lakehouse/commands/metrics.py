@@ -82,9 +82,8 @@ def command(asked: Asked, listen: str | None, asks_source: bool) -> int:
         try:
             server, thread = start_http_server(int(port), host.strip("[]"), registry)
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen at {listen}: {error.strerror}", advice="give --listen another address or port"
-            ) from None
+            what, advice = f"cannot listen at {listen}: {error.strerror}", "give --listen another address or port"
+            raise ConfigurationError(what, advice=advice) from None
         stack.callback(server.server_close)
         say(f"metrics are at http://{listen}/metrics", err=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -123,9 +123,8 @@ def ui(asked: Asked, port: int, host: str) -> int:
     try:
         server = ThreadingHTTPServer((host, port), page_handler(asked))
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen at {host}:{port}: {error.strerror}", advice="give another --host or --port"
-        ) from None
+        what = f"cannot listen at {host}:{port}: {error.strerror}"
+        raise ConfigurationError(what, advice="give another --host or --port") from None
     with server:
         say(f"http://{host}:{server.server_port}/")
         with contextlib.suppress(KeyboardInterrupt):

@@ -67,8 +67,6 @@ _NO_WAIT: Final = {None, *errors.class_names(PermanentError)}
 _SAME_ELSEWHERE: Final = {None, *errors.class_names(CdcError)} - errors.class_names(EngineError)
 """Failures that another process would have as well: they say nothing about this one."""
 _Result = TypeVar("_Result")
-_INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
-"""The settings for an instance that has none."""
 
 
 @dataclass
@@ -308,10 +306,13 @@ class _Runner:
     does something, fails, or finds a part of the source that cannot be used."""
 
     def __init__(self, config: LakehouseConfig, *, progress: Shown) -> None:
-        prepare_instance()
         self._progress: Shown = progress
-        self.lake = Lake(config.lake, config.storage)
-        self._config, self._home = config, find_home()
+        self._config, self._home, self.lake = config, find_home(), Lake(config.lake, config.storage)
+        os.environ["DAGSTER_HOME"] = str(self._home)
+        self._home.mkdir(parents=True, exist_ok=True)
+        if not (settings := self._home / "dagster.yaml").exists():
+            # They allow one run of a feed at a time.
+            shutil.copy(Path(__file__).with_name("dagster.yaml"), settings)
 
     @functools.cached_property
     def instance(self) -> DagsterInstance:
@@ -349,8 +350,7 @@ class _Runner:
 
             nonlocal report
             with recording:
-                of_run = run_id, attempt, rebuild_tables, log.messages, began
-                report = report or RunReport(self.instance, run, *of_run)
+                report = report or RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
                 report.begin()
                 result.run_id = run_id
                 return report
@@ -538,12 +538,3 @@ def _text(result: RunResult) -> str:
         lines += [f"    {each['effect']:<8} {common.short(each['statement'] or table['table'])}" for each, table in ddl]
     problems = common.problem_lines(result.held, result.quarantined, result.faults, result.warnings)
     return "\n".join([*lines, *problems])
-
-
-def prepare_instance() -> None:
-    """Set DAGSTER_HOME, and create its settings if there are none: they allow one run of a feed at a time."""
-    home = find_home()
-    os.environ["DAGSTER_HOME"] = str(home)
-    home.mkdir(parents=True, exist_ok=True)
-    if not (settings := home / "dagster.yaml").exists():
-        shutil.copy(_INSTANCE, settings)
