@@ -46,15 +46,13 @@ class Lake:
     """The lake of one configuration, as PyIceberg sees it. Opening it needs neither a JVM nor a source."""
 
     def __init__(self, config: LakeConfig, storage: StorageConfig | None = None) -> None:
-        self.config = config
-        self.storage = storage or StorageConfig.nothing()
+        self.config, self.storage = config, storage or StorageConfig.nothing()
         self.on_write: Callable[[], object] = lambda: None  # Called before this process writes something without a JVM.
-        self._namespaces: set[str] = set()
-        self._lock = threading.RLock()
+        self.expires_at: datetime.datetime | None = None  # Of the credentials for the warehouse.
+        self._lock, self._namespaces = threading.RLock(), set[str]()
         self._catalog: Catalog | None = None
         self._locations: dict[tuple[str, ...], str] = {}
         self._metadata: LRUCache[str, Any] = LRUCache(_KEPT)
-        self.expires_at: datetime.datetime | None = None  # Of the credentials for the warehouse.
 
     @property
     def catalog(self) -> Catalog:
@@ -243,10 +241,8 @@ def _ensure_directory(directory: Path, key: str) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise WarehouseFullError(f"{key}: the directory {directory} cannot be made: {reason}") from error
     if reason is not None:
-        raise ConfigurationError(
-            f"{key}: the directory {directory} cannot be used: {reason}",
-            advice="correct it in lakehouse.yaml, or let this user write there",
-        )
+        advice = "correct it in lakehouse.yaml, or let this user write there"
+        raise ConfigurationError(f"{key}: the directory {directory} cannot be used: {reason}", advice=advice)
 
 
 def system_namespace(feed: str) -> str:

@@ -86,9 +86,7 @@ def engine_errors() -> Iterator[None]:
     except CdcError:
         raise
     except Exception as error:
-        fault = engine_fault(error)
-        if fault is None and isinstance(error, OSError):
-            fault = _of_warehouse(error)
+        fault = engine_fault(error) or (_of_warehouse(error) if isinstance(error, OSError) else None)
         if fault is None and (isinstance(error, Py4JError) or _is_of_spark(error)):
             fault = _spark_failed(error)
         if fault is None:
@@ -102,7 +100,18 @@ def engine_fault(error: Exception) -> CdcError | None:
     if isinstance(error, CdcError):
         return error if isinstance(error, _AWAY) else None
     if isinstance(error, Py4JJavaError):
-        return _of_java(error)
+        for line in _lines(error):
+            what = line.partition(":")[0]
+            if _JAVA_FULL.search(line):
+                return WarehouseFullError(f"lake.warehouse is full ({what})")
+            if _JAVA_CATALOG_AWAY.search(line):
+                return _catalog_away(what)
+            if _JAVA_STORE_AWAY.search(line):
+                said = f"the catalog or the warehouse does not answer ({what})"
+                return WarehouseUnreachableError(said, advice="see whether both run")
+            if _JAVA_ENGINE.search(line):
+                return _spark_failed(error)
+        return None
     if isinstance(error, Py4JError):
         return _spark_failed(error)
     if _is_of_spark(error):
@@ -138,19 +147,16 @@ def engine_fault(error: Exception) -> CdcError | None:
 
 
 def described(error: Exception) -> str:
-    """Describe an error in one line: its type, and its message when that holds no secret."""
-    if isinstance(error, EngineError) and isinstance(error.__cause__, Py4JError) and (said := _said(error.__cause__)):
-        return said
+    """Describe an error in one line: its type, and its message when that holds no secret. What Iceberg says of a file
+    is more than what Spark makes of it."""
+    cause = error.__cause__ if isinstance(error, EngineError) else error
+    is_of_engine = isinstance(cause, Py4JError) or (cause is error and _is_of_spark(error))
+    for line in _lines(cause) if is_of_engine and isinstance(cause, Exception) else ():
+        if found := _JAVA_SAID.match(line):
+            return found[1]
     if isinstance(error, CdcError):
         return str(error)
-    if not (isinstance(error, Py4JError) or _is_of_spark(error)):
-        return in_one_line(error)
-    return _said(error) or _of_engine(error)
-
-
-def _said(error: Exception) -> str | None:
-    """Return what Iceberg says of a file, which is more than what Spark makes of it."""
-    return next((found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))), None)
+    return _of_engine(error) if is_of_engine else in_one_line(error)
 
 
 # Commands that read a lake without Spark import this module too, so PySpark and DuckDB are imported only on errors.
@@ -160,22 +166,6 @@ def _is_of_spark(error: Exception) -> bool:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     return isinstance(error, PySparkException)
-
-
-def _of_java(error: Py4JJavaError) -> CdcError | None:
-    for line in _lines(error):
-        what = line.partition(":")[0]
-        if _JAVA_FULL.search(line):
-            return WarehouseFullError(f"lake.warehouse is full ({what})")
-        if _JAVA_CATALOG_AWAY.search(line):
-            return _catalog_away(what)
-        if _JAVA_STORE_AWAY.search(line):
-            return WarehouseUnreachableError(
-                f"the catalog or the warehouse does not answer ({what})", advice="see whether both run"
-            )
-        if _JAVA_ENGINE.search(line):
-            return _spark_failed(error)
-    return None
 
 
 def _lines(error: Exception) -> list[str]:
@@ -219,10 +209,8 @@ def _of_warehouse(error: OSError) -> CdcError | None:
             return ConfigurationError(said, advice=advice)
         return WarehouseUnreachableError(said, advice="see whether its store answers")
     if error.errno in _NOT_WRITABLE:
-        return ConfigurationError(
-            f"lake.warehouse cannot be written: {in_one_line(error)}",
-            advice="correct it in lakehouse.yaml, or let this user write there",
-        )
+        advice = "correct it in lakehouse.yaml, or let this user write there"
+        return ConfigurationError(f"lake.warehouse cannot be written: {in_one_line(error)}", advice=advice)
     return None
 
 

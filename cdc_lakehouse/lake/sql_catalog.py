@@ -156,18 +156,14 @@ def _in_its_place(context: ExceptionContext) -> BaseException | None:
         is_away = is_lost or isinstance(wrapped, exc.OperationalError | exc.InterfaceError)
         return _unreachable(type(found).__name__) if is_away else None
     if code.startswith(_LOCKED):
-        return CatalogUnreachableError(
-            "lake.catalog.uri: another process keeps the database locked", advice="wait for it, or end it"
-        )
+        said = "lake.catalog.uri: another process keeps the database locked"
+        return CatalogUnreachableError(said, advice="wait for it, or end it")
     if code.startswith(_UNUSABLE):
-        return ConfigurationError(
-            f"lake.catalog.uri: the database cannot be used: {found}",
-            advice="correct it in lakehouse.yaml, or let this user read and write that file and its directory",
-        )
+        advice = "correct it in lakehouse.yaml, or let this user read and write that file and its directory"
+        return ConfigurationError(f"lake.catalog.uri: the database cannot be used: {found}", advice=advice)
     if code.startswith(_FULL):
-        return CatalogUnreachableError(
-            f"lake.catalog.uri: the database cannot be written: {found}", advice="see whether the disk is full"
-        )
+        said = f"lake.catalog.uri: the database cannot be written: {found}"
+        return CatalogUnreachableError(said, advice="see whether the disk is full")
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import email.message
 import email.utils
+import html
 import http.client
 import json
 import smtplib
@@ -56,15 +57,27 @@ def _deliver(
 ) -> None:
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     text = "\n".join([*lines[:_SHOWN], *more])
-    if isinstance(receiver, EmailReceiver):
-        _mail(receiver, subject, text)
-    elif isinstance(receiver, SlackReceiver):
-        # Slack's three control characters. A name of the source must not become a mention or a link.
-        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        _post(receiver.url, {}, {"text": f"*cdc_lakehouse*\n{escaped}"})
-    else:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": list(notifications)})
+    try:
+        if isinstance(receiver, EmailReceiver):
+            _mail(receiver, subject, text)
+        elif isinstance(receiver, SlackReceiver):
+            # Slack's three control characters. A name of the source must not become a mention or a link.
+            _post(receiver.url, {}, {"text": f"*cdc_lakehouse*\n{html.escape(text, quote=False)}"})
+        else:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": list(notifications)})
+        return
+    except urllib.error.HTTPError as error:
+        error.close()
+        reason = f"it answered with status {error.code}"
+    except smtplib.SMTPResponseException as error:
+        reason = f"it answered with code {error.smtp_code}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # Without the error's message, which may hold an address.
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        known = cause.strerror if isinstance(cause, OSError) and cause.errno is not None else None
+        reason = f"{type(cause).__name__}: {known}" if known else type(cause).__name__
+    raise AlertNotSentError(reason)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -75,19 +88,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, headers: Mapping[str, str], document: dict[str, Any]) -> None:
-    content = json.dumps(document, ensure_ascii=False).encode()
-    try:
-        request = urllib.request.Request(
-            url, content, {**headers, "Content-Type": "application/json; charset=utf-8"}, method="POST"
-        )
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
-            return
-    except urllib.error.HTTPError as error:
-        error.close()
-        said = f"it answered with status {error.code}"
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        said = _cause(error)
-    raise AlertNotSentError(said)
+    content, of_content = json.dumps(document, ensure_ascii=False).encode(), "application/json; charset=utf-8"
+    request = urllib.request.Request(url, content, {**headers, "Content-Type": of_content}, method="POST")
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
+        pass
 
 
 def _mail(receiver: EmailReceiver, subject: str, text: str) -> None:
@@ -97,26 +101,11 @@ def _mail(receiver: EmailReceiver, subject: str, text: str) -> None:
     message["From"], message["To"] = receiver.sender, ", ".join(receiver.to)
     message["Date"], message["Message-ID"] = email.utils.localtime(), email.utils.make_msgid(domain="cdc-lakehouse")
     message.set_content(text)
-    try:
-        with smtplib.SMTP(receiver.host, receiver.port, timeout=_TIMEOUT_SECONDS) as server:
-            if receiver.starttls:
-                server.starttls(context=ssl.create_default_context())
-            if receiver.user is not None and receiver.password is not None:
-                server.login(receiver.user, receiver.password)
-            refused = server.send_message(message)
-    except smtplib.SMTPResponseException as error:
-        said = f"it answered with code {error.smtp_code}"
-    except (OSError, ValueError) as error:
-        said = _cause(error)
-    else:
-        if not refused:
-            return
-        said = f"it refused {len(refused)} of the addresses"
-    raise AlertNotSentError(said)
-
-
-def _cause(error: Exception) -> str:
-    """Describe an error without its message, which may hold an address."""
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    known = reason.strerror if isinstance(reason, OSError) and reason.errno is not None else None
-    return f"{type(reason).__name__}: {known}" if known else type(reason).__name__
+    with smtplib.SMTP(receiver.host, receiver.port, timeout=_TIMEOUT_SECONDS) as server:
+        if receiver.starttls:
+            server.starttls(context=ssl.create_default_context())
+        if receiver.user is not None and receiver.password is not None:
+            server.login(receiver.user, receiver.password)
+        refused = server.send_message(message)
+    if refused:
+        raise AlertNotSentError(f"it refused {len(refused)} of the addresses")

@@ -45,23 +45,17 @@ def hold_table(run: FeedRun, table: str, reason: str, decided_by: str, now: date
 def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
     """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
     its name when it was held."""
-    lives = run.history.history.incarnations()
-    ids = {id for id, life in lives.items() if str(life.last.name) == table}
-    found = (
-        each for each in run.decisions.holds() if each.incarnation in ids or f"{each.database}.{each.table}" == table
-    )
-    hold = next(found, None)
-    if hold is not None:
+    lives = {id: life for id, life in run.history.history.incarnations().items() if str(life.last.name) == table}
+    holds = run.decisions.holds()
+    of_table = (each for each in holds if each.incarnation in lives or f"{each.database}.{each.table}" == table)
+    if (hold := next(of_table, None)) is not None:
         run.decisions.release(hold.incarnation)
     tables = CurrentTables(run.lake, run.feed)
     approved: list[TableVersion] = []
     for life in lives.values():
-        waiting = unapproved(run.feed, run.decisions, life, tables.find) if str(life.last.name) == table else ()
-        if waiting:
-            name = life.last.name
-            run.decisions.add(
-                Decision("rewrite", life.id, name.database, name.table, now, commit_ts=waiting[-1].commit_ts)
-            )
+        if waiting := unapproved(run.feed, run.decisions, life, tables.find):
+            name, upto = life.last.name, waiting[-1].commit_ts
+            run.decisions.add(Decision("rewrite", life.id, name.database, name.table, now, commit_ts=upto))
             approved += waiting
     return Resumed(hold, tuple(approved))
 
@@ -99,11 +93,8 @@ def replay(run: FeedRun, rows: Sequence[Quarantined]) -> tuple[list[Segment], li
         elif kind == DUMP and run.feed.initial is not None:
             landed += DumpSource(run, run.feed.initial).replay(segments)
         else:
-            raise ConfigurationError(
-                f"the feed has no source of segments of kind {kind} any more",
-                feed=run.feed.name,
-                advice="set it back to what it was when they landed",
-            )
+            said = f"the feed has no source of segments of kind {kind} any more"
+            raise ConfigurationError(said, feed=run.feed.name, advice="set it back to what it was when they landed")
     # Last: where this ends before, the command can be repeated.
     run.quarantine.reopen({row.id for row in rows})
     names = {segment.segment for segment in landed}

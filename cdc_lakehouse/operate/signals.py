@@ -78,9 +78,8 @@ class Signal:
 
 
 def _held(state: FeedState) -> Iterator[Problem]:
-    for table, reason in sorted(state.held.items(), key=str):
-        text = f"the table {table} is held: {reason}"
-        yield Problem(state.feed.name, "held", str(table), text, f"{table} is held")
+    for table, why in sorted(state.held.items(), key=str):
+        yield Problem(state.feed.name, "held", str(table), f"the table {table} is held: {why}", f"{table} is held")
 
 
 def _quarantined(state: FeedState) -> Iterator[Problem]:
@@ -161,8 +160,7 @@ SIGNALS: Final = (
 
 
 def find_problems(state: FeedState, *kinds: ProblemKind) -> list[Problem]:
-    """Return the problems that the lake shows, of these kinds or of all: held tables, rows that could not be used, a
-    cut or a table that is too old."""
+    """Return the problems that the lake shows, of these kinds or of all."""
     found = [problem for signal in SIGNALS for problem in signal.problems(state)]
     return sorted((each for each in found if not kinds or each.kind in kinds), key=lambda each: each.kind)
 
@@ -187,14 +185,11 @@ def plan_notifications(
         if not receiver.takes(problem.feed, problem.kind):
             continue
         before = notified.get(problem.key)
-        if before is None:
-            notifications.append(Notification("opened", problem, now))
-            then[problem.key] = NotifiedProblem(problem, now, now)
-        elif now - before.notified_at >= REMINDER_SECONDS:
-            notifications.append(Notification("reminder", problem, before.since))
-            then[problem.key] = NotifiedProblem(problem, before.since, now)
-        else:
-            then[problem.key] = before
+        if before is None or now - before.notified_at >= REMINDER_SECONDS:
+            event, since = ("opened", now) if before is None else ("reminder", before.since)
+            notifications.append(Notification(event, problem, since))
+            before = NotifiedProblem(problem, since, now)
+        then[problem.key] = before
     for key, before in notified.items():
         if key in then or not receiver.takes(before.problem.feed, before.problem.kind):
             continue

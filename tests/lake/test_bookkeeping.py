@@ -1,17 +1,23 @@
-"""The feed's own tables, as the next run finds them: segments, quarantine, cuts, schema history, the frontier."""
+"""The feed's own tables, as the next run finds them."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary, origin_of
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
 from tests.boundaries.small_tables import (
     Appended,
     Checkpoints,
@@ -79,12 +85,8 @@ FULL = segment(
 )  # fmt: skip
 
 
-@pytest.fixture
-def segments(tmp_path: Path) -> Callable[[], Segments]:
-    return runs(Segments, tmp_path)
-
-
-def test_segments_through_their_states(segments: Callable[[], Segments]) -> None:
+def test_segments_through_their_states(tmp_path: Path) -> None:
+    segments = runs(Segments, tmp_path)
     run = segments()
     assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
     second, third, full = replace(C, batch=2), replace(B, batch=3), replace(FULL, batch=3)
@@ -104,7 +106,8 @@ def test_segments_through_their_states(segments: Callable[[], Segments]) -> None
         assert seen.rows.num_rows == 4 and seen.undecoded("file") == {2: [second], 4: [again]}
 
 
-def test_segments_of_tables_include_those_of_any_table(segments: Callable[[], Segments]) -> None:
+def test_segments_of_tables_include_those_of_any_table(tmp_path: Path) -> None:
+    segments = runs(Segments, tmp_path)
     run = segments()
     offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
     run.land([A, segment("d/u/1/CDC000001.json"), offsets])
@@ -127,9 +130,8 @@ def test_gaps_are_of_a_directory_and_dispatcher() -> None:
 
 def replayed(row: Segment, *batches: int) -> Segment:
     for batch in batches:
-        row = replayed_segment(
-            replace(row, state="decoded"), batch, Appended(batch - 1, frozenset(), 100 + batch), NOON
-        )
+        appended = Appended(batch - 1, frozenset(), 100 + batch)
+        row = replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
     return row
 
 
@@ -156,11 +158,6 @@ def test_other_content_is_known_however_often_it_lands() -> None:
 
 
 # --- Quarantine ---
-
-
-@pytest.fixture
-def quarantine(tmp_path: Path) -> Callable[[], Quarantine]:
-    return runs(Quarantine, tmp_path)
 
 
 def bad(thing: str, message: str = "it's bad") -> Rejected:
@@ -208,9 +205,8 @@ def step(run: Quarantine, what: str) -> None:
         (["a1 a2", "a1", "discard", "reopen"], "a1 open, a2 replayed"),
     ],
 )
-def test_quarantine_after_steps(
-    quarantine: Callable[[], Quarantine], tmp_path: Path, steps: Sequence[str], expected: str
-) -> None:
+def test_quarantine_after_steps(tmp_path: Path, steps: Sequence[str], expected: str) -> None:
+    quarantine = runs(Quarantine, tmp_path)
     states: list[str] = []
     for what in steps:
         before, commits = states, commits_of(tmp_path)
@@ -228,7 +224,8 @@ def commits_of(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("raw", [None, b"", b"\x00\xff\xfe{", b"x" * 65536])
-def test_quarantined_row_keeps_bytes_and_first_message(quarantine: Callable[[], Quarantine], raw: bytes | None) -> None:
+def test_quarantined_row_keeps_bytes_and_first_message(tmp_path: Path, raw: bytes | None) -> None:
+    quarantine = runs(Quarantine, tmp_path)
     found = replace(bad("s3"), segment="s/'%\n", raw=raw)
     quarantine().replace(lambda _: False, [found], NOON)
     quarantine().replace(lambda _: True, [replace(found, message="said otherwise")], LATER)
@@ -244,7 +241,8 @@ def test_quarantined_row_keeps_bytes_and_first_message(quarantine: Callable[[], 
     assert quarantine().rows == [replace(row, state="replayed", resolved_at=LATER)]
 
 
-def test_quarantine_ids_stay_with_place_and_bytes(quarantine: Callable[[], Quarantine]) -> None:
+def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
+    quarantine = runs(Quarantine, tmp_path)
     things = ["s1", "s1=a", "s1=b", "s2", "t1", "s1!Other", "s", "s1*2"]
     quarantine().replace(lambda _: False, [bad(each) for each in things], NOON)
     ids = {row.id for row in quarantine().rows}
@@ -261,11 +259,6 @@ def test_quarantine_ids_stay_with_place_and_bytes(quarantine: Callable[[], Quara
 HOUR = datetime.timedelta(hours=1)
 
 
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> Callable[[], Checkpoints]:
-    return runs(Checkpoints, tmp_path)
-
-
 def row(checkpoint_ts: int, table: str, rows: int = 1) -> CutRow:
     return CutRow(checkpoint_ts, "d", table, 2**62, rows, NOON)
 
@@ -274,7 +267,8 @@ def cut_rows(run: Checkpoints, checkpoint_ts: int) -> list[CutRow]:
     return sorted(run.rows(checkpoint_ts), key=lambda row: row.table)
 
 
-def test_cuts_replace_those_of_their_checkpoint(checkpoints: Callable[[], Checkpoints], tmp_path: Path) -> None:
+def test_cuts_replace_those_of_their_checkpoint(tmp_path: Path) -> None:
+    checkpoints = runs(Checkpoints, tmp_path)
     run = checkpoints()
     run.publish(Cut(10), [row(10, "a"), row(10, "b")])
     empty = CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
@@ -294,9 +288,8 @@ def test_cuts_replace_those_of_their_checkpoint(checkpoints: Callable[[], Checkp
         checkpoints().rows(10)
 
 
-def test_newest_cut_is_found_after_another_writers_rewrite(
-    checkpoints: Callable[[], Checkpoints], tmp_path: Path
-) -> None:
+def test_newest_cut_is_found_after_another_writers_rewrite(tmp_path: Path) -> None:
+    checkpoints = runs(Checkpoints, tmp_path)
     cut = Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
     checkpoints().publish(Cut(10), [row(10, "a")])
     checkpoints().publish(cut, [row(20, "a")])
@@ -307,7 +300,9 @@ def test_newest_cut_is_found_after_another_writers_rewrite(
     assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), row(20, "t")]
 
 
-def test_old_cuts_are_forgotten_but_newest_and_held_tables(checkpoints: Callable[[], Checkpoints]) -> None:
+def test_old_cuts_are_forgotten_but_newest_and_held_tables(tmp_path: Path) -> None:
+    checkpoints = runs(Checkpoints, tmp_path)
+
     def publish(ts: int, *rows: CutRow) -> None:
         checkpoints().publish(Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
 
@@ -348,11 +343,6 @@ INCARNATIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Callable[[], SchemaHistory]:
-    return runs(SchemaHistory, tmp_path)
-
-
 def incarnations(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
     return {
         id: [(str(v.name), v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions]
@@ -365,7 +355,8 @@ def history_rows(directory: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["number"])
 
 
-def test_schema_history_is_read_as_recorded(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_schema_history_is_read_as_recorded(tmp_path: Path) -> None:
+    history = runs(SchemaHistory, tmp_path)
     assert history().record([], NOON) == [] and stored(tmp_path, "schema_history") is None
     first = history()
     made = first.record(STORY, NOON)
@@ -382,9 +373,8 @@ def test_schema_history_is_read_as_recorded(history: Callable[[], SchemaHistory]
     ]
 
 
-def test_schema_history_restarts_without_changes_add_no_rows(
-    history: Callable[[], SchemaHistory], tmp_path: Path
-) -> None:
+def test_schema_history_restarts_without_changes_add_no_rows(tmp_path: Path) -> None:
+    history = runs(SchemaHistory, tmp_path)
     history().record(STORY, NOON)
     before = history().history.versions
     for restart in range(100, 140):
@@ -401,7 +391,8 @@ def test_schema_history_restarts_without_changes_add_no_rows(
     assert [each.commit_ts for each in history().history.versions][-2:] == [119, 120]
 
 
-def test_late_change_keeps_times_of_applied_ones(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_late_change_keeps_times_of_applied_ones(tmp_path: Path) -> None:
+    history = runs(SchemaHistory, tmp_path)
     history().record([STORY[0], *STORY[2:]], NOON)
     made = history().record([STORY[1]], LATER)
     assert [(version.commit_ts, version.effect) for version in made] == [(20, "evolve")]
@@ -409,7 +400,8 @@ def test_late_change_keeps_times_of_applied_ones(history: Callable[[], SchemaHis
     assert applied == {each.origin: LATER if each is STORY[1] else NOON for each in STORY}
 
 
-def test_change_of_several_tables_is_stored_once(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_change_of_several_tables_is_stored_once(tmp_path: Path) -> None:
+    history = runs(SchemaHistory, tmp_path)
     gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
     history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
     rows = [row for row in history_rows(tmp_path) if row["origin"] == gone.origin]
@@ -446,3 +438,129 @@ def test_frontier_is_as_written_and_stale_write_refused(tmp_path: Path, frontier
     assert frontiers().last() == frontier
     with pytest.raises(ConcurrentRunError):
         slow.write(FRONTIER)
+
+
+SHAPES = {
+    "a": (("id", "int"), ("a", "int")),
+    "ab": (("id", "int"), ("a", "int"), ("b", "int")),
+    "a as text": (("id", "int"), ("a", "varchar")),
+}
+BEFORE = {("x", n): (34, 34 + n) for n in range(4)}
+STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
+
+
+def observed(ts: int, shape: str) -> ObservedColumns:
+    return ObservedColumns(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
+
+
+def finds(*log: ObservedColumns | Statement) -> PartitionSummary:
+    """An entry's offset is its commit-ts."""
+    return PartitionSummary(
+        0,
+        0,
+        statements=[(entry.commit_ts, entry) for entry in log if isinstance(entry, Statement)],
+        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if isinstance(entry, ObservedColumns)},
+    )
+
+
+def statement(ts: int, text: str) -> Statement:
+    return Statement(ts, "d", "t", text, origin_of("x", 0, ts, ts))
+
+
+def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
+    """A run makes objects of what is news, not of each batch before it; without news of the batches before the first
+    that can be decoded again, a position of each partition is left."""
+    for batch in range(1, 36):
+        told = {
+            ("x", n, batch): replace(finds(observed(10, "a")), last_ts=batch, watermark=batch + n) for n in range(4)
+        }
+        Signals(lake.lake, lake.name).write(batch, told)
+    signals = Signals(lake.lake, lake.name)
+    assert [row.kind for row in signals.rows] == ["columns"] and len(signals.position_rows) == 140
+    assert signals.positions_before(35) == BEFORE and signals.last_ts(35) == 34
+    signals.summarize(35)
+    assert len(signals.position_rows) == 8 and len(lake.machinery("signals")) == 9
+    again = Signals(lake.lake, lake.name)
+    assert (again.positions(), again.positions_before(35)) == (signals.positions(), BEFORE)
+    stored = lake.lake.load(system_table(lake.name, "signals"))
+    assert stored is not None and len(stored.metadata.snapshots) <= 30 and len(list(stored.scan().plan_files())) <= 16
+
+
+TOLD = st.lists(st.sampled_from([*SHAPES, *STATEMENTS]), min_size=1, max_size=12)
+
+
+@given(TOLD, st.randoms(use_true_random=False))
+def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
+    """In any number of batches and partitions, each with a part of the log."""
+    log = [observed(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
+    signals = Signals.__new__(Signals)
+    signals._table, signals._stored = _NoTable(), SCHEMA.empty_table()  # type: ignore[assignment]
+    cuts = sorted(rng.randrange(len(log) + 1) for _ in range(3))
+    for batch, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True), 1):
+        parts: list[list[Any]] = [[], []]
+        for each in log[first:end]:
+            parts[rng.randrange(2)].append(each)
+        signals.write(batch, {("x", number, batch): finds(*part) for number, part in enumerate(parts)})
+    assert made(signals.schema_signals()) == made(log)
+
+
+class _NoTable:
+    def write(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def made(told: Any) -> list[tuple[Any, ...]]:
+    """Versions of the table; those that only hold it count once, for it stays held."""
+    history = History()
+    versions = history.apply(schema_changes(told, escapes=True))
+    found = [(each.commit_ts, each.effect, each.columns) for each in versions if each.hold is None]
+    held = [(each.commit_ts, each.hold) for each in versions if each.hold is not None]
+    return [*found, *held[:1]]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(0, 20), st.none() | st.integers(1, 20), st.none() | st.integers(1, 20)
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 8),
+)
+def test_positions_that_are_one_a_partition_say_what_they_said(
+    rows: list[tuple[int, int, int | None, int | None]], before: int
+) -> None:
+    signals = Signals.__new__(Signals)
+    found = {
+        (n % 9, partition): Signal(n % 9, "position", "x", partition, None, ts, watermark, ended)
+        for n, (partition, ts, watermark, ended) in enumerate(rows)
+    }
+    positions = pa.Table.from_pylist([asdict(each) for each in found.values()], SCHEMA)
+    signals._table, signals._stored = _NoTable(), positions  # type: ignore[assignment]
+
+    def said() -> list[object]:
+        later = range(before, 10)
+        return [signals.positions(), *((signals.last_ts(n), signals.positions_before(n)) for n in later)]
+
+    expected, count = said(), len(signals.position_rows)
+    assert signals.positions() == _positions_by_row(list(found.values()))
+    outdated = signals.outdated(before)
+    signals.summarize(before)
+    assert said() == expected and signals.outdated(before) == 0
+    assert count - outdated <= len(signals.position_rows) <= count - outdated + 2
+
+
+def _positions_by_row(rows: list[Signal]) -> dict[tuple[str, int], Position]:
+    found: dict[tuple[str, int], Position] = {}
+    for row in sorted(rows, key=lambda row: row.batch):
+        known = found.get((row.topic, row.partition), Position(0, 0, None))
+        ended_ts = known.ended_ts if row.ended_ts is None else row.ended_ts
+        last_ts, watermark = max(row.commit_ts, known.last_ts), max(row.watermark or 0, known.watermark)
+        found[row.topic, row.partition] = Position(last_ts, watermark, ended_ts)
+    return found
+
+
+def test_tables_of_a_topic_with_a_rename_typed_in_another_case_are_the_source_s(lake: TestLake) -> None:
+    signals = Signals(lake.lake, lake.name)
+    signals.write(1, {("x", 0, 1): finds(observed(10, "a"), Statement(20, "d", "u", "RENAME TABLE T TO u", "x"))})
+    assert signals.tables("x") == {TableName("d", "t")}

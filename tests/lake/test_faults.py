@@ -50,7 +50,8 @@ SECRET = "hunter2"
 
 
 def lake_at(directory: Path, **catalog: str) -> Lake:
-    return Lake(LakeConfig.model_validate({"warehouse": (directory / "warehouse").as_uri(), "catalog": catalog}))
+    found = catalog or {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
+    return Lake(LakeConfig.model_validate({"warehouse": (directory / "warehouse").as_uri(), "catalog": found}))
 
 
 def refused(directory: Path, **catalog: str) -> CdcError:
@@ -103,13 +104,10 @@ def test_directories_of_a_lake_are_made_or_named(tmp_path: Path) -> None:
 
 
 def test_two_processes_open_a_new_catalog_at_once(tmp_path: Path) -> None:
-    catalog, opened = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}, list[Any]()
+    metadata, opened = SqlCatalogBaseTable.metadata, list[Any]()
     # It is called once it is known which tables are absent.
-    event.listen(
-        SqlCatalogBaseTable.metadata, "before_create",
-        lambda *_, **__: opened.append(lake_at(tmp_path, **catalog).catalog), once=True,
-    )  # fmt: skip
-    lake_at(tmp_path, **catalog).catalog.create_namespace("shop")
+    event.listen(metadata, "before_create", lambda *_, **__: opened.append(lake_at(tmp_path).catalog), once=True)
+    lake_at(tmp_path).catalog.create_namespace("shop")
     assert [each.list_namespaces() for each in opened] == [[("shop",)]]
 
 
@@ -119,10 +117,10 @@ def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkey
     database = tmp_path / "catalog.db"
     with sqlite3.connect(database) as other:
         other.execute("BEGIN EXCLUSIVE")
-        error = refused(tmp_path, type="sql", uri=f"sqlite:///{database}")
+        error = refused(tmp_path)
         assert isinstance(error, CatalogUnreachableError) and "locked" in str(error)
         other.rollback()
-        lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{database}")
+        lake = lake_at(tmp_path)
         lake.ensure_namespace("before")
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(CatalogUnreachableError, match=r"lake\.catalog\.uri: another process keeps .* locked"):
@@ -136,7 +134,7 @@ def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkey
 
 
 def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    lake = lake_at(tmp_path)
 
     def is_closed(*_: object) -> None:
         raise sqlite3.InterfaceError("connection already closed")
@@ -152,7 +150,7 @@ def test_wait_for_locked_catalog_is_reported(
 ) -> None:
     monkeypatch.setattr(sql_catalog, "_SILENT_SECONDS", 0.02)
     database = tmp_path / "catalog.db"
-    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{database}")
+    lake = lake_at(tmp_path)
     lake.ensure_namespace("before")
     with contextlib.closing(sqlite3.connect(database)) as other, ThreadPoolExecutor(1) as worker:
         other.execute("BEGIN EXCLUSIVE")
@@ -202,7 +200,7 @@ def test_fault_of_a_bucket_is_reported_without_keys(what: str, error: type[CdcEr
 
 
 def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
-    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    lake = lake_at(tmp_path)
     place = lake.location("a", "plan.json")
     lake.write(place, b"before")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -220,8 +218,7 @@ def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
 def test_definitions_say_the_sentence_without_a_trace_of_the_catalog(
     lake: TestLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = Path(str(lake.config.lake.catalog.uri).removeprefix("sqlite:///"))
-    directory.mkdir(parents=True)
+    Path(str(lake.config.lake.catalog.uri).removeprefix("sqlite:///")).mkdir(parents=True)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
     with pytest.raises(ConfigurationError, match=r"lake\.catalog\.uri: the database cannot be used") as raised:
         defs()
@@ -305,23 +302,22 @@ def test_error_is_a_fault_of_its_kind_or_of_its_table(kind: type[CdcError] | Non
     assert not wrong and len(found) == len(errors)
 
 
-NAME = TableName("d", "t")
-
-
 def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine() -> None:
-    missing = _NOT_FOUND
-    assert hold_reason(JavaError(missing), "be written", NAME) == f"the table could not be written: {missing}"
+    def held(error: Exception) -> str:
+        return hold_reason(error, "be written", TableName("d", "t"))
+
+    assert held(JavaError(_NOT_FOUND)) == f"the table could not be written: {_NOT_FOUND}"
     secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
-    assert hold_reason(JavaError(secret), "be written", NAME).endswith("(java.lang.IllegalArgumentException)")
-    ddl = hold_reason(DdlError("it is not known"), "be written", NAME)
+    assert held(JavaError(secret)).endswith("(java.lang.IllegalArgumentException)")
+    ddl = held(DdlError("it is not known"))
     assert ddl.startswith("it is not known. ") and "`cdc-lakehouse load --table d.t`" in ddl
-    assert hold_reason(DdlError("not yet", advice="wait"), "be written", NAME) == "not yet: wait"
+    assert held(DdlError("not yet", advice="wait")) == "not yet: wait"
     with pytest.raises(EngineError):
-        hold_reason(JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written", NAME)
+        held(JavaError("java.lang.OutOfMemoryError: Java heap space"))
 
 
 def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db") for _ in range(2))
+    first, second = (lake_at(tmp_path) for _ in range(2))
     asks = second.catalog.namespace_exists
 
     def asks_too_early(namespace: str | tuple[str, ...]) -> bool:
@@ -335,7 +331,7 @@ def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: 
 
 
 def test_namespace_that_the_database_refuses_is_not_there(tmp_path: Path) -> None:
-    lake = lake_at(tmp_path, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    lake = lake_at(tmp_path)
     assert lake.catalog.list_namespaces() == []
     with sqlite3.connect(tmp_path / "catalog.db") as other:
         other.execute(

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.assets.steps import decisions_config
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.sample import shop as changefeed
@@ -39,14 +39,10 @@ START = END - datetime.timedelta(days=2)
 class Shop:
     """The sample in a sink, its feed in the shared lake, and a Dagster instance of its own."""
 
-    def __init__(self, lake: TestLake, home: Path, instance: dg.DagsterInstance) -> None:
-        self.lake, self.home, self.instance = lake, home, instance
+    def __init__(self, lake: TestLake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
         self._clock = itertools.count(1)
         changefeed.write_history(lake.sink, start=START, end=END, transactions=150)
-
-    @property
-    def config(self) -> LakehouseConfig:
-        return self.lake.config
 
     def go_on(self, batches: int) -> None:
         clock = (END + datetime.timedelta(minutes=next(self._clock)) for _ in itertools.count())
@@ -54,21 +50,13 @@ class Shop:
             pass
 
     def tick(self, cursor: str | None = None) -> Any:
-        definitions = build_definitions(self.config)
-        sensor = definitions.resolve_sensor_def(f"{self.lake.name}_checkpoint")
+        sensor = build_definitions(self.lake.config).resolve_sensor_def(f"{self.lake.name}_checkpoint")
         with dg.build_sensor_context(instance=self.instance, cursor=cursor) as context:
             return sensor(context)
 
     def execute(self, tags: dict[str, str], job: str = "new", **options: Any) -> dg.ExecuteInProcessResult:
-        found = build_definitions(self.config).resolve_job_def(f"{self.lake.name}_{job}")
+        found = build_definitions(self.lake.config).resolve_job_def(f"{self.lake.name}_{job}")
         return found.execute_in_process(instance=self.instance, tags=tags, **options)
-
-    def materialize(self, *keys: tuple[str, ...]) -> dg.ExecuteInProcessResult:
-        """What "Materialize" of these assets runs."""
-        job = build_definitions(self.config).resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
-            instance=self.instance, asset_selection=[dg.AssetKey([self.lake.name, *key]) for key in keys]
-        )
 
     def materializations(self, *key: str) -> list[dg.AssetMaterialization]:
         records = self.instance.fetch_materializations(dg.AssetKey([self.lake.name, *key]), limit=100).records
@@ -87,9 +75,9 @@ class Shop:
         return {each.partition: each.metadata[number].value for each in found}
 
     def lines_by_date(self) -> dict[str, int]:
-        lines: dict[str, int] = {}
+        lines = Counter[str]()
         for path in self.lake.sink.rglob("CDC*.json"):
-            lines[path.parent.name] = lines.get(path.parent.name, 0) + path.read_bytes().count(b"\n")
+            lines[path.parent.name] += path.read_bytes().count(b"\n")
         return lines
 
     def check(self) -> None:
@@ -104,7 +92,7 @@ def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pyte
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(tmp_path / "lakehouse.yaml"))
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dg.DagsterInstance.get() as instance:
-        yield Shop(lake, home, instance)
+        yield Shop(lake, instance)
 
 
 @pytest.mark.in_turn
@@ -181,7 +169,10 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     shop.go_on(3)
     cut = shop.lake.run().checkpoints.last()
     stale = {name: table.current_snapshot().snapshot_id for name, table in shop.lake.tables().items()}
-    assert shop.materialize(("shop", "orders")).success
+    # What "Materialize" of one asset runs.
+    job = build_definitions(shop.lake.config).resolve_implicit_global_asset_job_def()
+    one = [dg.AssetKey([shop.lake.name, "shop", "orders"])]
+    assert job.execute_in_process(instance=shop.instance, asset_selection=one).success
     expected = true_rows(shop.lake)
     assert seen_rows(shop.lake.tables()["shop", "orders"]) == expected["shop", "orders"]
     moved = {name for name, table in shop.lake.tables().items() if table.current_snapshot().snapshot_id != stale[name]}
@@ -271,10 +262,8 @@ def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeyp
     assert done.exit_code == 0, done.output
     passes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["checkpoint_ts"] - T0 for each in passes] == [2, 6, 7]
-    assert [{each["table"]: each["rows"] for each in one["tables"]} for one in passes[:2]] == [
-        {"t": 1},
-        {"t": 2, "u": 1},
-    ]
+    rows = [{each["table"]: each["rows"] for each in one["tables"]} for one in passes[:2]]
+    assert rows == [{"t": 1}, {"t": 2, "u": 1}]
     assert shop.lake.rows("t") == [(1,), (5,)] and shop.lake.rows("u") == [(4,)]
 
     # Three runs and no more; the first, which makes `events`, alone needs a session.

@@ -1,10 +1,12 @@
-"""Maintenance beyond what `tests/scenarios/retention.txt` has: cuts that are forgotten, other writers. Orphans are in
-`tests/servers/test_warehouses.py`."""
+"""Maintenance beyond `tests/scenarios/retention.txt`, other writers, and feeds that are old or wide."""
 
 from __future__ import annotations
 
 import datetime
+import gc
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,8 @@ from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
-from tests.kit.kills import KillAtCall
-from tests.kit.lakes import TestLake, run_all
+from tests.kit.kills import KillAtCall, KillAtCommit
+from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.other_writer import optimize
 
 pytestmark = pytest.mark.spark
@@ -187,3 +189,76 @@ def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: Callable[.
     copy.write_bytes(content[: len(content) // 2])
     lake.go_through(dates=frozenset(row["feed_date"] for row in lake.machinery("segments")))
     assert copy.read_bytes() == content
+
+
+_RUNS, _TABLES, _WARM = 300, 300, 20
+
+
+def _of_process(file: str) -> int:
+    """The second word: of `io` the bytes read so far (the lake, the JVM's answers), of `statm` the pages in memory."""
+    return int(Path("/proc/self", file).read_text(encoding="ascii").split()[1])
+
+
+def _commits(lake: TestLake) -> list[str]:
+    with KillAtCommit(1_000_000)(lake) as done:
+        lake.go_through()
+    return done.commits
+
+
+@pytest.mark.long
+def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: Callable[..., TestLake]) -> None:
+    """With maintenance each fiftieth run: commits, bytes read, memory and threads."""
+    lake = new_lake(source=CSV, maintenance={"keep_cut_hours": 1, "min_small_files": 5})
+    sink = HandSink(lake.sink)
+    sink.schema("p", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `p` (`id` BIGINT PRIMARY KEY)")
+    rows: dict[int, tuple[object, ...]] = {}
+    seen: list[tuple[int, int, int, int]] = []
+    for number in range(1, _RUNS + 1):
+        at, id = 10 * number, number % 40
+        put(sink, "p", 1, ("U" if id in rows else "I", at, id, number), index=number)
+        rows[id] = (id, number, f"p{at}")
+        sink.checkpoint(at)
+        before = _of_process("io")
+        commits = _commits(lake)
+        read = _of_process("io") - before
+        gc.collect()
+        memory = _of_process("statm") * os.sysconf("SC_PAGE_SIZE") >> 20
+        seen.append((len(commits), read, memory, len([*Path("/proc/self/task").iterdir()])))
+        if number % 50 == 0:
+            maintain(lake, 2)
+            assert lake.rows("p") == sorted(rows.values())
+            check_events(lake)
+    early, late = seen[_WARM : 2 * _WARM], seen[-_WARM:]
+    commits, read, memory, threads = (
+        tuple(max(row[place] for row in part) for part in (early, late)) for place in range(4)
+    )
+    assert commits[0] == commits[1] > 4
+    assert 0 < read[1] <= read[0] * 1.5, f"bytes that a run reads: {read[0]}, then {read[1]}"
+    assert memory[1] - memory[0] < 100, f"MiB: {memory[0]}, then {memory[1]}"
+    assert threads[1] <= threads[0] + 4, f"threads: {threads[0]}, then {threads[1]}"
+
+
+@pytest.mark.long
+def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source=CSV)
+    sink, names = HandSink(lake.sink), [f"t{number}" for number in range(_TABLES)]
+    for name in names:
+        sink.schema(name, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
+        put(sink, name, 1, ("I", 2, 1, 1), ("I", 3, 2, 2))
+    sink.checkpoint(9)
+    lake.go_through()
+    expected = {name: [(1, 1, f"{name}2"), (2, 2, f"{name}3")] for name in names}
+    assert lake.all_rows() == expected
+    changed = names[::60]
+    for name in changed:
+        put(sink, name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
+        expected[name] = [(1, 10, f"{name}11")]
+    sink.checkpoint(19)
+    assert sorted(each for each in _commits(lake) if each.startswith("update d.")) == sorted(
+        f"update d.{name}" for name in changed
+    )
+    assert lake.all_rows() == expected
+    before = lake.metadata()
+    assert _commits(lake) == [] and lake.metadata() == before
+    cut = {(row["database"], row["table"]) for row in lake.machinery("checkpoints") if row["checkpoint_ts"]}
+    assert cut == {("d", name) for name in names}

@@ -95,11 +95,8 @@ class Lease:
         other = _holder(table)
         if other is not None and other.run != self.run and other.is_alive(now):
             until = other.expires_at.isoformat(timespec="seconds")
-            raise ConcurrentRunError(
-                f"{other} is not finished; it has the feed until {until}, or longer if it keeps running",
-                feed=self._feed,
-                advice="wait, or end it",
-            )
+            said = f"{other} is not finished; it has the feed until {until}, or longer if it keeps running"
+            raise ConcurrentRunError(said, feed=self._feed, advice="wait, or end it")
         if other is not None:
             self._before = other.before if other.is_maintenance else other.run
         try:
@@ -116,11 +113,8 @@ class Lease:
     def require(self) -> None:
         """Raises `ConcurrentRunError` when the run has lost the lease: what it has read may be outdated."""
         if self._lost is not None or self._clock() >= self._expires_at:
-            raise ConcurrentRunError(
-                f"the lease of run {self.run} has ended: {self._lost or 'it was not renewed in time'}",
-                feed=self._feed,
-                advice="run again",
-            )
+            said = f"the lease of run {self.run} has ended: {self._lost or 'it was not renewed in time'}"
+            raise ConcurrentRunError(said, feed=self._feed, advice="run again")
 
     def release(self) -> None:
         """Release the lease, unless it is lost. One that cannot be released ends by itself: the run has done its

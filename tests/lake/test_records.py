@@ -1,0 +1,330 @@
+"""Records in their table: rows made of messages, files read by offsets, and places of a binlog among them."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import pickle
+import tempfile
+import zoneinfo
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.decoders.topic_reader import RECORDS
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.files import TableFiles
+from cdc_lakehouse.lake.tables import records as table
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of, find_binlog_position
+from cdc_lakehouse.lake.tables.records import (
+    PartitionRecords,
+    RecordCommits,
+    RecordReader,
+    RecordRows,
+    record_files,
+    record_reader,
+    state_of,
+)
+from cdc_lakehouse.sources.canal.client import Round
+from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, placed
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
+from tests.canal_captures import capture
+from tests.kit.lakes import lake_config
+
+ZONES = [
+    "UTC",
+    "+08:00",
+    "Asia/Shanghai",
+    "America/St_Johns",
+    "America/Havana",
+    "Africa/Monrovia",
+    "Pacific/Kiritimati",
+]
+LAST_MS = 253_402_300_799_999
+
+times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
+
+
+def messages(timestamps: list[tuple[int, int]], **columns: Any) -> Messages:
+    count = len(timestamps)
+    keys, values, headers = (columns.get(name, [None] * count) for name in ("keys", "values", "headers"))
+    where = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1)
+    return Messages(where, list(range(100, 100 + count)), timestamps, keys, values, headers, 0)
+
+
+def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
+    found = []
+    for date, batch in RecordRows(zone, separator, 7).of(what):
+        assert set(batch.column("feed_date").to_pylist()) == {date}
+        found += batch.to_pylist()
+    return sorted(found, key=lambda row: row["offset"])
+
+
+@given(st.lists(times, min_size=1, max_size=20), st.sampled_from(ZONES))
+@example([562_130_000_000, 562_130_070_000, 562_133_700_000], "America/St_Johns")  # Set back at 00:01, 1987-10-25.
+@example([63_593_070_000, 63_593_069_999], "Africa/Monrovia")  # 44:30 minutes off UTC, up to 1972-01-07.
+def test_dates_are_those_of_the_zone(moments: list[int], zone: str) -> None:
+    seen = rows(messages([(1, moment) for moment in moments]), zone)
+    for moment, row in zip(moments, seen, strict=True):
+        if moment >= LAST_MS - 365 * 86_400_000:
+            continue
+        local = datetime.datetime.fromtimestamp(moment // 1000, zoneinfo.ZoneInfo(zone.replace("+08:00", "Etc/GMT-8")))
+        assert row["feed_date"] == f"{local:%Y}".zfill(4) + f"{local:-%m-%d}"
+        assert row["timestamp"] == datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC).replace(
+            microsecond=moment % 1000 * 1000
+        )
+
+
+@pytest.mark.parametrize(
+    ("separator", "date"), [("none", None), ("year", "2026"), ("month", "2026-03"), ("day", "2026-03-01")]
+)
+def test_what_a_feed_date_is_of_a_date(separator: DateSeparator, date: str | None) -> None:
+    at = int(datetime.datetime(2026, 2, 28, 16, 0, tzinfo=datetime.UTC).timestamp() * 1000)
+    assert [row["feed_date"] for row in rows(messages([(1, at)]), "Asia/Shanghai", separator)] == [date]
+
+
+@pytest.mark.parametrize("timestamp", [(0, -1), (0, 0), (1, -1), (1, LAST_MS + 1), (2, 2**63 - 1)])
+def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, int]) -> None:
+    known, odd = rows(messages([(1, 1000), timestamp]))
+    assert (known["feed_date"], odd["feed_date"], odd["timestamp"]) == ("1970-01-01", None, None)
+    kinds = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
+    assert (known["timestamp_type"], odd["timestamp_type"]) == ("CreateTime", kinds[timestamp[0]])
+
+
+DAY_MS = 86_400_000
+TOPICS = ("orders", "returns")
+
+Record = tuple[LogPartition, int, int, int, bytes | None]
+"""Partition, offset, batch, time, value."""
+Chunk = list[Record]
+"""Records of one partition and batch."""
+
+
+class Log:
+    """A table `records` with these files: each is written by one task."""
+
+    def __init__(self, root: Path, files: list[list[Chunk]]) -> None:
+        self.lake = Lake(lake_config(root))
+        commits = RecordCommits(self.lake, "f")
+        stored = TableFiles.of(commits.create(), self.lake)
+        for number, chunks in enumerate(files):
+            with record_files(stored, f"task-{number:05d}") as written:
+                for chunk in chunks:
+                    partition, batch = chunk[0][0], chunk[0][2]
+                    whole = OffsetRange(partition, 0, 1 << 40, 0)
+                    offsets, values = [each[1] for each in chunk], [each[4] for each in chunk]
+                    times = [(1, each[3]) for each in chunk]
+                    messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
+                    for date, rows in RecordRows("UTC", "day", batch).of(messages):
+                        written.add(date, rows)
+            now = self.lake.existing(system_table("f", "records"))
+            commits.commit(now, state_of(now), {}, written.written, {})
+
+    def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
+        return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))
+
+
+def read(reader: RecordReader) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+    """Of each topic, partition and batch the records as they come; no task has what another one has."""
+    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for task in range(len(reader.shares)):
+        own: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+        for batch in reader.read(task):
+            assert batch.schema == RECORDS
+            assert batch.num_rows
+            for row in batch.to_pylist():
+                own.setdefault((row["topic"], row["partition"], row["batch"]), []).append(row)
+        assert not own.keys() & found.keys()
+        found |= own
+    return found
+
+
+def row_of(record: Record, batch: int) -> dict[str, Any]:
+    (topic, number), offset, of_batch, time_ms, value = record
+    return {
+        "feed_date": f"1970-01-{time_ms // DAY_MS + 1:02d}",
+        "topic": topic,
+        "partition": number,
+        "offset": offset,
+        "time_ms": time_ms,
+        "key": b"k",
+        "value": value,
+        "segment": f"{topic}/{number}/{0:020d}",
+        "batch": batch,
+        "is_before": of_batch < batch,
+    }
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
+    """Files as tasks write them, some with their records out of order; and of some partitions and batches all."""
+    files: list[list[Chunk]] = []
+    wanted: list[PartitionRecords] = []
+    starts: dict[LogPartition, list[tuple[int, int]]] = {}
+    ends: dict[LogPartition, int] = {}
+    for batch in range(1, draw(st.integers(1, 3)) + 1):
+        tasks: list[list[Chunk]] = [[] for _ in range(draw(st.integers(1, 3)))]
+        for topic, number in itertools.product(TOPICS, range(2)):
+            partition = LogPartition(topic, number)
+            start = ends.get(partition, draw(st.integers(0, 5)))
+            offsets = [start + n for n in range(draw(st.integers(0, 8))) if draw(st.integers(0, 3))]
+            if not offsets:
+                continue
+            back = draw(st.integers(0, 6))
+            known = [n for n, first in starts.get(partition, []) if first <= start - back]
+            since = max(known, default=min((n for n, _ in starts.get(partition, [])), default=batch))
+            if not back:
+                since = batch
+            starts.setdefault(partition, []).append((batch, start))
+            ends[partition] = offsets[-1] + 1
+            if draw(st.integers(0, 3)):
+                wanted.append(PartitionRecords(partition, batch, start, start - back, since, len(offsets)))
+            while offsets:
+                count = draw(st.integers(1, len(offsets)))
+                days = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+                values = draw(st.lists(st.none() | st.binary(max_size=9), min_size=count, max_size=count))
+                chunk = [
+                    (partition, offset, batch, day * DAY_MS + offset, value)
+                    for offset, day, value in zip(offsets[:count], days, values, strict=True)
+                ]
+                offsets = offsets[count:]
+                draw(st.sampled_from(tasks)).append(chunk)
+        files += [draw(st.permutations(chunks)) if draw(st.booleans()) else chunks for chunks in tasks]
+    return files, wanted
+
+
+@pytest.mark.slow
+@given(logs(), st.integers(1, 3), st.sampled_from([1, 20, 1 << 20]))
+@settings(max_examples=8, deadline=None)
+def test_each_partition_comes_whole_and_in_order(
+    log: tuple[list[list[Chunk]], list[PartitionRecords]], tasks: int, batch_bytes: int
+) -> None:
+    files, wanted = log
+    records = sorted(record for chunks in files for chunk in chunks for record in chunk)
+    expected = {
+        (*each.partition, each.batch): [
+            row_of(record, each.batch)
+            for record in records
+            if record[0] == each.partition and (record[2] == each.batch or each.before <= record[1] < each.start)
+        ]
+        for each in wanted
+    }
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_BATCH_BYTES", batch_bytes)
+        reader = Log(Path(directory), files).reader(wanted, tasks)
+        assert len(reader.shares) <= tasks
+        assert read(reader) == expected
+
+
+def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
+    one = LogPartition("orders", 0)
+    sizes = [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
+    chunk: Chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
+    reader = Log(tmp_path, [[chunk]]).reader([PartitionRecords(one, 1, 0, 0, 1, 1)])
+    batches = list(reader.read(0))
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [*range(6)]
+    assert all(batch.num_rows == 1 or batch.nbytes <= 17 << 20 for batch in batches)
+
+
+def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
+    one = LogPartition("orders", 0)
+    log = Log(tmp_path, [[[(one, batch * 10, batch, 0, b"v")]] for batch in range(1, 6)])
+    (share,) = log.reader([PartitionRecords(one, 4, 40, 30, 3, 1)]).shares
+    assert len(share.files) == 2
+    (share,) = log.reader([PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
+    assert len(share.files) == 1
+
+
+FEED = FeedConfig.model_validate({
+    "name": "shop", "start_date": "2020-01-01",
+    "source": {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"},
+})  # fmt: skip
+
+
+class Landed:
+    """The first entries of a captured session, in batches of so many."""
+
+    def __init__(self, root: Path, count: int, size: int = 50) -> None:
+        self.lake = Lake(lake_config(root))
+        self.entries = capture("mysql8.0.12").entries[:count]
+        self.commit_ts: list[list[int]] = []
+        self.seeds: dict[int, int] = {}
+        last = 0
+        for number, start in enumerate(range(0, count, size), start=1):
+            batch = self.entries[start : start + size]
+            EntryRecords(self.lake, FEED, number).append(Round(1, tuple(map(placed, batch)), ()))
+            self.seeds[number] = last
+            found = [list(commit_ts_of(batch[: end + 1], last)) for end in range(len(batch))]
+            for before, after in itertools.pairwise([[], *found]):
+                self.commit_ts.append(after[len(before) :])
+            last = found[-1][-1] if found[-1] else last
+
+    def find(self, position: BinlogPosition) -> BinlogSearch:
+        return find_binlog_position(self.lake, "shop", "example", position, self.seeds.__getitem__)
+
+    def headers(self) -> list[wire.Header]:
+        return [wire.Entry.FromString(entry).header for entry in self.entries]
+
+
+def at(header: wire.Header, further: int = 0) -> BinlogPosition:
+    return BinlogPosition.of(header.logfile_name, header.logfile_offset + further)
+
+
+def test_what_is_before_a_place_has_at_most_its_commit_ts(tmp_path: Path) -> None:
+    landed = Landed(tmp_path, 120)
+    for number, header in list(enumerate(landed.headers()))[1::17]:
+        found = landed.find(at(header))
+        before = [each for told in landed.commit_ts[:number] for each in told]
+        behind = [each for told in landed.commit_ts[number:] for each in told]
+        assert found.reached and found.covered and found.commit_ts is not None
+        assert max(before, default=0) <= found.commit_ts < min(behind)
+        between = landed.find(at(header, -1))
+        assert (found.commit_ts, found.values) == (between.commit_ts, between.values), "between two entries"
+
+
+def test_a_place_that_the_log_has_not_reached(tmp_path: Path) -> None:
+    landed = Landed(tmp_path, 120)
+    last = landed.headers()[-1]
+    found = landed.find(at(last, 100_000))
+    assert (found.reached, found.commit_ts, found.last) == (False, None, at(last))
+
+
+def test_the_end_of_a_transaction_is_reached_with_it(tmp_path: Path) -> None:
+    entries = [wire.Entry.FromString(entry) for entry in capture("mysql8.0.12").entries[:120]]
+    count = next(n for n, entry in enumerate(entries, start=1) if entry.entry_type == wire.TRANSACTION_END and n > 20)
+    landed, header = Landed(tmp_path, count), entries[count - 1].header
+    found = landed.find(at(header, header.event_length))
+    assert found.reached and found.commit_ts == max(each for told in landed.commit_ts for each in told)
+    assert not landed.find(at(header, header.event_length + 1)).reached
+
+
+def test_a_log_that_begins_behind_the_place(tmp_path: Path) -> None:
+    landed = Landed(tmp_path, 60)
+    first = landed.headers()[0]
+    found = landed.find(at(first, -1))
+    assert (found.covered, found.first) == (False, at(first))
+    assert found.commit_ts == min(each for told in landed.commit_ts for each in told) - 1
+    assert landed.find(at(first)).covered
+
+
+def test_the_binlog_of_another_server(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="these are not files of one binlog"):
+        Landed(tmp_path, 20).find(BinlogPosition.of("other-bin.000001", 4))
+    with pytest.raises(SourceError, match="it does not end in a number"):
+        BinlogPosition.of("binlog", 4)
+
+
+def test_entry_without_a_time_is_sought_in_no_file_of_others(tmp_path: Path) -> None:
+    landed = Landed(tmp_path, 120)
+    for file in tmp_path.rglob("*.parquet"):
+        file.unlink()
+    untimed = wire.Entry.FromString(landed.entries[60])
+    untimed.header.ClearField("execute_time")
+    again = Round(1, (placed(untimed.SerializeToString()),), ())
+    assert [EntryRecords(landed.lake, FEED, number).append(again) for number in (4, 5)] == [1, 0]
