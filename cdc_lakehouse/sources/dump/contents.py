@@ -1,20 +1,20 @@
-"""The content of a dump, whichever tool made it: its files and their notation, as frozen values, and how its directory
-is listed."""
+"""The content of a dump, whichever tool made it, as frozen values: its files, their notation and the listing of its
+directory."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, Self
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
-# The notation of a dump's rows, which decoders need.
-
+ONE_DUMP: Final = "dump again into an empty directory: it may hold files of two dumps"
+Compression = Literal["gzip", "snappy", "zstd"]
 BinaryNotation = Literal["raw", "hex", "base64"]
 
 
@@ -56,9 +56,6 @@ class TextNotation:
 
 
 Notation = InsertNotation | TextNotation
-
-
-Compression = Literal["gzip", "snappy", "zstd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +107,16 @@ class DumpedTable:
     rows: int | None
     position: DumpPosition | None = None
 
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The names of the columns that rows have: tools do not dump generated ones."""
+        return tuple(column.name for column in self.definition.columns if not column.generated)
+
+    def unknown(self, columns: Iterable[str]) -> list[str]:
+        """Return those of some columns that the table does not have."""
+        names = {column.name for column in self.definition.columns}
+        return [each for each in columns if each not in names]
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadTable:
@@ -135,34 +142,33 @@ class Dump:
     unread: tuple[UnreadTable, ...]
     until: DumpPosition | None = None
 
-
-def sorted_tables(
-    tables: Iterable[DumpedTable | UnreadTable],
-) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
-    """Sort tables by name, and those that are unread. Raises `SourceError` when one occurs twice."""
-    by_name: dict[TableName, DumpedTable | UnreadTable] = {}
-    for table in tables:
-        other = by_name.setdefault(table.name, table)
-        if other is not table:
-            raise SourceError(
-                f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}",
-                advice="dump again into an empty directory: it may hold files of two dumps",
-            )
-    found = [by_name[name] for name in sorted(by_name, key=lambda name: (name.database, name.table))]
-    return (
-        tuple(each for each in found if isinstance(each, DumpedTable)),
-        tuple(each for each in found if isinstance(each, UnreadTable)),
-    )
-
-
-# Listing of a dump's directory.
+    @classmethod
+    def of(
+        cls, position: DumpPosition, found: Iterable[DumpedTable | UnreadTable], until: DumpPosition | None = None
+    ) -> Self:
+        """Return the dump with these tables, in any order. Raises `SourceError` when one occurs twice."""
+        by_name: dict[tuple[str, str], DumpedTable | UnreadTable] = {}
+        for table in found:
+            other = by_name.setdefault((table.name.database, table.name.table), table)
+            if other is not table:
+                raise SourceError(
+                    f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}",
+                    advice=ONE_DUMP,
+                )
+        tables = [by_name[name] for name in sorted(by_name)]
+        return cls(
+            position,
+            tuple(each for each in tables if isinstance(each, DumpedTable)),
+            tuple(each for each in tables if isinstance(each, UnreadTable)),
+            until,
+        )
 
 
 def list_objects(
     store: ObjectStore, prefix: str = "", what: str = "a part of the dump", advice: str | None = None
 ) -> list[StoredObject]:
-    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError`, with the
-    advice, when a part of it (named `what`) cannot be listed."""
+    """Return everything in the dump, sorted by path. Raises as `ObjectStore.list` does, and `SourceError` with the
+    advice when a part of it cannot be listed."""
     objects: list[StoredObject] = []
     for found in store.list(prefix):
         if isinstance(found, UnreadableDirectory):
@@ -172,7 +178,6 @@ def list_objects(
 
 
 def refuse_unknown(paths: Iterable[str], tool: str) -> None:
-    """Raise `SourceError` for the first of the paths, if there is one."""
     for path in paths:
         raise SourceError(
             f"the directory holds a file that {tool} does not write, or not with this name",

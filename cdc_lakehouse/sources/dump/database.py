@@ -205,5 +205,4 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             name, directory, of.definition.statement, of.definition.parsed, files, rows, of.position
         )
 
-    tables, unread = contents.sorted_tables(map(table, plan.tables.values()))
-    return Dump(plan.position or end.until, tables, unread, end.until)
+    return Dump.of(plan.position or end.until, map(table, plan.tables.values()), end.until)

@@ -43,7 +43,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, cast
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
@@ -54,6 +54,7 @@ from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.dump.contents import (
+    ONE_DUMP,
     Dump,
     DumpedTable,
     DumpFile,
@@ -64,7 +65,6 @@ from cdc_lakehouse.sources.dump.contents import (
     UnreadTable,
     list_objects,
     refuse_unknown,
-    sorted_tables,
 )
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT, read_text, without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
@@ -129,7 +129,7 @@ class TableFiles:
             )
         if len(self.schemas) > 1:
             paths = " and ".join(each.path for each in self.schemas[:2])
-            raise SourceError(f"the dump has the table {self.shown} twice: {paths}", advice=_ONE_DUMP)
+            raise SourceError(f"the dump has the table {self.shown} twice: {paths}", advice=ONE_DUMP)
         return self.schemas[0]
 
     def ordered(self, rows: Iterable[RowFile]) -> list[RowFile]:
@@ -141,12 +141,9 @@ class TableFiles:
                 raise SourceError(
                     f"the dump has rows of {self.shown} in files that do not belong together: {one.object.path} and "
                     f"{other.object.path}",
-                    advice=_ONE_DUMP,
+                    advice=ONE_DUMP,
                 )
         return found
-
-
-_ONE_DUMP: Final = "dump again into an empty directory: it may hold files of two dumps"
 
 
 def classify(objects: Iterable[StoredObject]) -> tuple[list[TableFiles], dict[str, StoredObject], list[str]]:
@@ -177,26 +174,8 @@ class StatementError(DumpError):
     """A table's schema file does not give its columns. The other tables of the dump can be loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStatement:
-    """The text of the statement, without a semicolon, and its parsed form."""
-
-    text: str
-    definition: ddl.CreateTable
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of all columns."""
-        return tuple(column.name for column in self.definition.columns)
-
-    @property
-    def row_columns(self) -> tuple[str, ...]:
-        """The names of the columns that rows have: tools do not dump generated ones."""
-        return tuple(column.name for column in self.definition.columns if not column.generated)
-
-
-def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement:
-    """Read the CREATE TABLE statement of a file.
+def read_create_table(store: ObjectStore, file: StoredObject) -> tuple[str, ddl.CreateTable]:
+    """Read the CREATE TABLE statement of a file: its text, without a semicolon, and its parsed form.
 
     Raises `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does.
     """
@@ -210,29 +189,30 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement
         raise StatementError(f"the statement of the schema file: {error.message}", segment=file.path) from None
     if not isinstance(clause, ddl.CreateTable) or not clause.columns:
         raise StatementError("the statement of the schema file lists no columns", segment=file.path)
-    return CreateStatement(found[0], clause)
+    return found[0], clause
 
 
 def read_table(
     store: ObjectStore,
     schema: StoredObject,
     name: TableName,
-    files: Callable[[CreateStatement], tuple[DumpFile, ...]],
+    files: Callable[[DumpedTable], Iterable[DumpFile]],
     rows: int | None = None,
 ) -> DumpedTable | UnreadTable:
     """Read a table's schema file, and return the table with its `files` of rows. Raises `SourceError` where the file
     is of another table, and as `read_text` does."""
     try:
-        statement = read_create_table(store, schema)
+        statement, definition = read_create_table(store, schema)
     except StatementError as error:
         return UnreadTable(name, schema.path, error.message)
-    if (stated := statement.definition.table.name) != name.table:
+    if (stated := definition.table.name) != name.table:
         raise SourceError(
             f"the dump says the table {name.table!r}, its statement {stated!r}",
             segment=schema.path,
             advice="dump with the default names of files into an empty directory",
         )
-    return DumpedTable(name, schema.path, statement.text, statement.definition, files(statement), rows)
+    table = DumpedTable(name, schema.path, statement, definition, (), rows)
+    return replace(table, files=tuple(files(table)))
 
 
 def read_database_name(store: ObjectStore, file: StoredObject) -> str:
@@ -268,7 +248,7 @@ METADATA: Final = "metadata"
 TIDB_LOG: Final = "tidb-binlog"
 """TiDB's name for its binlog; the offset in it is a TSO."""
 
-_FINISHED: Final = "Finished dump at: "
+_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: ", re.MULTILINE)
 _HEADER: Final = re.compile(
     r"SHOW (?P<of>MASTER|BINARY LOG|SLAVE|REPLICA|ALL SLAVES|ALL REPLICAS) STATUS:"
     r"(?P<later> /\* AFTER CONNECTION POOL ESTABLISHED \*/)?\s*"
@@ -277,8 +257,8 @@ _AGAIN: Final = "wait until the dump is finished, or dump again into an empty di
 
 
 def read_metadata(store: ObjectStore) -> str:
-    """Read the text of the dump's metadata file. Raises `SourceError` when it does not exist, and as `ObjectStore.read`
-    does."""
+    """Read the text of the dump's metadata file. Raises `SourceError` when it does not exist, or the dump has not
+    ended, and as `ObjectStore.read` does."""
     try:
         content = store.read(METADATA, limit=SMALL_FILE_LIMIT)
     except ObjectMissingError:
@@ -287,22 +267,21 @@ def read_metadata(store: ObjectStore) -> str:
             segment=METADATA,
             advice=f"check source.initial.uri, or {_AGAIN}",
         ) from None
-    return content.decode("utf-8", "replace")
+    text = content.decode("utf-8", "replace")
+    if not _FINISHED.search(text):
+        raise SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
+    return text
 
 
 def parse_status(text: str) -> DumpPosition:
     """Return the position in a metadata file of the form above.
 
-    Raises `SourceError` when the dump is not finished, and when the file has no position, two different ones, or one
-    that is not a number.
+    Raises `SourceError` when the file has no position, two different ones, or one that is not a number.
     """
-    lines = text.replace("\r\n", "\n").split("\n")
-    if not any(line.startswith(_FINISHED) for line in lines):
-        raise unfinished()
     blocks: list[dict[str, str]] = []
     fields: dict[str, str] = {}
     last = ""
-    for line in lines:
+    for line in text.replace("\r\n", "\n").split("\n"):
         if header := _HEADER.fullmatch(line):
             fields, last = {}, ""
             if header["of"] in ("MASTER", "BINARY LOG"):
@@ -314,9 +293,7 @@ def parse_status(text: str) -> DumpPosition:
             fields[last] += line.strip()  # A set of several servers has a line for each.
         else:
             last = ""
-    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in blocks]
-    if not positions:
-        raise no_position()
+    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in blocks or [{}]]
     for position in positions[1:]:
         if position != positions[0]:
             raise SourceError(
@@ -333,9 +310,14 @@ def position_of(log: str | None, offset: str | None, gtid: str | None, path: str
     Raises `SourceError` when the offset is not a number, or the status has no position at all.
     """
     gtid = "".join((gtid or "").split()) or None
+    if not (log or gtid):
+        raise SourceError(
+            "the dump does not say its position in the change log",
+            segment=path,
+            advice="dump MySQL again with its binlog on, as a user who may see its status (REPLICATION CLIENT); dump "
+            "TiDB with Dumpling",
+        )
     if not log:
-        if gtid is None:
-            raise no_position(path)
         return DumpPosition(gtid=gtid)
     number = int(offset) if offset and offset.isascii() and offset.isdigit() and len(offset) <= 20 else None
     if log == TIDB_LOG:
@@ -351,21 +333,6 @@ def position_of(log: str | None, offset: str | None, gtid: str | None, path: str
     return DumpPosition(log_file=log, log_offset=number, gtid=gtid)
 
 
-def unfinished() -> SourceError:
-    """Return the error for a dump that has not ended."""
-    return SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
-
-
-def no_position(path: str = METADATA) -> SourceError:
-    """Return the error for a dump that changes cannot be joined to."""
-    return SourceError(
-        "the dump does not say its position in the change log",
-        segment=path,
-        advice="dump MySQL again with its binlog on, as a user who may see its status (REPLICATION CLIENT); dump TiDB "
-        "with Dumpling",
-    )
-
-
 # --- Dumpling ---
 
 _OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")
@@ -376,7 +343,6 @@ _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 
 
 def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """Read a dump of Dumpling. Raises as `directory.read_dump` does."""
     # Before the listing: it is written last, so the listing then has everything.
     position = parse_status(read_metadata(store))
     objects = list_objects(store)
@@ -393,21 +359,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
             )
     refuse_unknown(sorted(unknown), "Dumpling")
     tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
-    return Dump(position, *sorted_tables(tables))
-
-
-def decode_name(name: str) -> str:
-    """Return the name that is escaped in a file's name. Raises `SourceError` for an invalid escape."""
-
-    def decoded(escape: re.Match[str]) -> str:
-        if not _HEXADECIMAL.fullmatch(escape[1]):
-            raise SourceError(
-                f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits",
-                advice="dump with the default names of files (no --output-filename-template)",
-            )
-        return chr(int(escape[1], 16))
-
-    return _ESCAPE.sub(decoded, name)
+    return Dump.of(position, tables)
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
@@ -425,15 +377,27 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
                 )
             following[chunk] = number + 1
 
-    def files(statement: CreateStatement) -> tuple[DumpFile, ...]:
-        return tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
+    def unescaped(name: str) -> str:
+        def byte(escape: re.Match[str]) -> str:
+            if not _HEXADECIMAL.fullmatch(escape[1]):
+                raise SourceError(
+                    f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits",
+                    advice="dump with the default names of files (no --output-filename-template)",
+                )
+            return chr(int(escape[1], 16))
 
-    name = TableName(decode_name(table.database), decode_name(table.table))
-    return read_table(store, table.only_schema(), name, files)
+        return _ESCAPE.sub(byte, name)
+
+    name = TableName(unescaped(table.database), unescaped(table.table))
+    return read_table(
+        store,
+        table.only_schema(),
+        name,
+        lambda dumped: [file.with_notation(_notation(file, dumped.row_columns, csv)) for file in rows],
+    )
 
 
-def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:
-    columns = statement.row_columns
+def _notation(file: RowFile, columns: tuple[str, ...], csv: DumpCsv) -> Notation:
     if file.format == "sql":
         # The option is the same for both formats.
         return InsertNotation(columns, csv.escape_backslash)

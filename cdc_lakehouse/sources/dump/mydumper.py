@@ -54,7 +54,7 @@ from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump import contents, flat_files
 from cdc_lakehouse.sources.dump.contents import DumpedTable, TextNotation, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import CreateStatement, TableFiles
+from cdc_lakehouse.sources.dump.flat_files import TableFiles
 from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore
 
@@ -149,7 +149,6 @@ _SECTION: Final = re.compile(r"\[(?P<name>.+)\]")
 _TABLE_SECTION: Final = re.compile(r"`(?P<database>(?:[^`]|``)+)`\.`(?P<table>(?:[^`]|``)+)`")
 _ANSI_TABLE_SECTION: Final = re.compile(r'"(?P<database>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)"')
 _PAIR: Final = re.compile(r"(?:#\s*)?(?P<key>[A-Za-z_]+)\s*=\s*(?P<value>.*)")
-_FINISHED: Final = "# Finished dump at: "
 _LOG_KEYS: Final = ("file", "source_log_file", "master_log_file")
 _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
 
@@ -159,7 +158,6 @@ _Rows = dict[tuple[str, str], int]
 
 
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
-    """Read a dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
     # Before the listing: it gets its final name last, so the listing then has everything.
     position, counted = _parse_metadata(flat_files.read_metadata(store))
@@ -181,10 +179,9 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
                 advice="dump again with the schemas of databases",
             )
         databases[name] = flat_files.read_database_name(store, of_databases[name])
-    tables, unread = contents.sorted_tables(
-        _read_table(store, table, databases[table.database], counted, position) for table in files if table.is_table
-    )
-    with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
+    tables = (_read_table(store, each, databases[each.database], counted, position) for each in files if each.is_table)
+    dump = contents.Dump.of(position, tables)
+    with_rows = {(table.name.database, table.name.table) for table in dump.tables if table.files}
     with_rows |= {(databases[table.database], table.table) for table in files if table.rows}
     for (database, table), rows in counted.items():
         if rows and (database, table) not in with_rows:
@@ -193,19 +190,16 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
                 "them",
                 segment=flat_files.METADATA,
             )
-    return contents.Dump(position, tables, unread)
+    return dump
 
 
 # --- Metadata ---
 
 
 def _parse_metadata(text: str) -> tuple[contents.DumpPosition, _Rows]:
-    """Parse the metadata. Raises `SourceError` as `parse_status` does."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
         return flat_files.parse_status(text), {}
-    if not any(line.startswith(_FINISHED) for line in lines):
-        raise flat_files.unfinished()
     # The pairs of each section, with keys in lower case, including those in comments.
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
@@ -241,7 +235,7 @@ def _read_table(
     schema, name = table.only_schema(), TableName(database, table.table)
     if _STAND_IN_NAME.fullmatch(table.table):
         # The statement alone says which table it is.
-        name = TableName(database, flat_files.read_create_table(store, schema).definition.table.name)
+        name = TableName(database, flat_files.read_create_table(store, schema)[1].table.name)
     rows = counted.get((database, name.table), counted.get((database, table.table)))
     # TiDB has UTF-8 whatever a column's character set is.
     files = partial(_files, store, table, own_charsets=position.tso is None)
@@ -249,12 +243,12 @@ def _read_table(
 
 
 def _files(
-    store: ObjectStore, table: TableFiles, statement: CreateStatement, *, own_charsets: bool
-) -> tuple[contents.DumpFile, ...]:
+    store: ObjectStore, table: TableFiles, dumped: DumpedTable, *, own_charsets: bool
+) -> list[contents.DumpFile]:
     of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
     of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
     if not of_text:
-        notation = contents.InsertNotation(statement.row_columns, own_charsets=own_charsets)
+        notation = contents.InsertNotation(dumped.row_columns, own_charsets=own_charsets)
         for file in of_sql:
             if file.format != "sql":
                 raise DumpError(
@@ -262,7 +256,7 @@ def _files(
                     segment=file.object.path,
                     advice="dump rows as INSERT, LOAD DATA or CSV",
                 )
-        return tuple(file.with_notation(notation) for file in of_sql)
+        return [file.with_notation(notation) for file in of_sql]
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
     for order in sorted(alone):
@@ -279,8 +273,8 @@ def _files(
         raise DumpError(
             f"the statement that loads rows is not understood: {error.message}", segment=first.path
         ) from None
-    if unknown := [name for name in notation.columns if name not in statement.columns]:
+    if unknown := dumped.unknown(notation.columns):
         raise DumpError(
             f"the statement that loads rows has a column that the table has not: {unknown[0]!r}", segment=first.path
         )
-    return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)
+    return [file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text]

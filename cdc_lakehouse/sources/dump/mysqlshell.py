@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, position_of, read_table
+from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, position_of, read_table
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -46,7 +46,6 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
-    """Read a dump of MySQL Shell. Raises as `directory.read_dump` does."""
     files = _Files(store, {found.path: found for found in contents.list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         raise SourceError(
@@ -115,7 +114,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     if log and start.of("gtidExecutedInconsistent", bool):
         gtid = None  # Of another moment than the rows.
     position = position_of(log, None if offset is None else str(offset), gtid, _START)
-    return contents.Dump(position, *contents.sorted_tables(tables))
+    return contents.Dump.of(position, tables)
 
 
 _Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])
@@ -188,9 +187,9 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
     stored = [file for part in parts or [basename] for file in _chunks(files, part, extension, document.path)]
     files.known |= {f"{file.path}{ending}" for file in stored for ending in ("", ".idx")}
 
-    def dumped(statement: CreateStatement) -> tuple[contents.DumpFile, ...]:
-        notation, of = _notation(document, statement), _COMPRESSIONS[compression]
-        return tuple(contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
+    def dumped(table: DumpedTable) -> Iterator[contents.DumpFile]:
+        notation, of = _notation(document, table), _COMPRESSIONS[compression]
+        return (contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
 
     return read_table(files.store, schema, name, dumped, rows)
 
@@ -232,17 +231,12 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
         found.append(files.objects[path])
 
 
-def _notation(document: _Document, statement: CreateStatement) -> contents.TextNotation:
+def _notation(document: _Document, table: DumpedTable) -> contents.TextNotation:
     options = document.within("options")
     columns = tuple(options.names("columns"))
-    unknown = [each for each in columns if each not in statement.columns]
-    missing = [each for each in statement.row_columns if each not in columns]
-    if unknown or missing:
-        raise DumpError(
-            f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
-            f"{', '.join(statement.row_columns)}",
-            segment=document.path,
-        )
+    if table.unknown(columns) or not {*table.row_columns} <= {*columns}:
+        said = f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
+        raise DumpError(said + ", ".join(table.row_columns), segment=document.path)
     escape = _required(options, "fieldsEscapedBy")
     decoded = options.within("decodeColumns")
     encoded = {column: decoded.of(column, str) or "" for column in decoded.values}
