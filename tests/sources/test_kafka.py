@@ -159,13 +159,13 @@ def test_tasks_have_enough_to_do(
 
 def test_admin_client_ends_with_the_call_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Any]] = []
-    make = KafkaClient.admin
+    make = KafkaClient.made
 
-    def admin(client: KafkaClient, errors: Any) -> Any:
-        made.append(weakref.ref(result := make(client, errors)))
+    def noted(client: KafkaClient, kind: Any, errors: Any) -> Any:
+        made.append(weakref.ref(result := make(client, kind, errors)))
         return result
 
-    monkeypatch.setattr(KafkaClient, "admin", admin)
+    monkeypatch.setattr(KafkaClient, "made", noted)
     nobody = source(bootstrap_servers="127.0.0.1:1")
     # The error has the frames of the call, as a log or a task that keeps it does.
     with pytest.raises(SourceUnreachableError) as kept:

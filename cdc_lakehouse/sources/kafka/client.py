@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -86,15 +88,9 @@ class KafkaClient:
         """Return the client for the configuration."""
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
-    def consumer(self, errors: ClientErrors) -> Consumer:
-        """Return a consumer without a group. Raises `ConfigurationError` when it does not accept its settings."""
-        return self._made(Consumer, errors)
-
-    def admin(self, errors: ClientErrors) -> AdminClient:
-        """Return a client for requests to the cluster. Raises as `consumer` does."""
-        return self._made(AdminClient, errors)
-
-    def _made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
+    def made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
+        """Return a consumer without a group, or a client for requests to the cluster. Raises `ConfigurationError` when
+        it does not accept its settings."""
         own: Any = {"bootstrap.servers": self.brokers, "error_cb": errors.note}
         try:
             return kind({**_DEFAULTS, **self.settings, **_OWN, **own})
@@ -139,7 +135,6 @@ class ClientErrors:
         """The bytes of a response that the client refused to accept."""
 
     def note(self, error: KafkaError) -> None:
-        """Record an error. The client calls this."""
         with self._lock:
             self._by_code[error.code()] = error.str()
             if found := _TOO_LARGE.search(error.str()):
@@ -179,14 +174,11 @@ class TopicMissingError(TopicError):
 def topic_fault(topic: str, error: KafkaError) -> TopicError | None:
     """The error for a topic that cannot be read; None for what may pass."""
     if error.code() in _FORBIDDEN:
-        return TopicError(
-            f"no permission to read the topic {topic} ({error.name()})",
-            advice="allow the user of source.kafka READ and DESCRIBE on it",
-        )
+        advice = "allow the user of source.kafka READ and DESCRIBE on it"
+        return TopicError(f"no permission to read the topic {topic} ({error.name()})", advice=advice)
     if error.code() in _MISSING:
-        return TopicMissingError(
-            f"there is no topic {topic}, or not this partition of it", advice="correct source.topics"
-        )
+        said = f"there is no topic {topic}, or not this partition of it"
+        return TopicMissingError(said, advice="correct source.topics")
     if error.code() in _CORRUPT or error.fatal():
         return TopicError(
             f"the topic {topic} holds what the client cannot read ({error.name()})",
@@ -251,24 +243,18 @@ class Topic:
 
 
 def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
-    """Read the current topics that the source names or its pattern matches. This takes three or four requests. Missing
-    ones are left out; `find_faults` returns them.
+    """Read the current topics that the source names or its pattern matches, but for those that are internal to the
+    brokers. This takes three or four requests. Missing ones are left out; `find_faults` returns them.
 
     Raises `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not
     answer, `ConfigurationError` when the client does not take its settings."""
-    client = client or KafkaClient.of(source)
-    cluster = _Cluster(client)
+    cluster = _Cluster(client or KafkaClient.of(source))
     try:
-        while True:
-            try:
-                topics = cluster.topics(source)
-                break
-            except _NoLeaderError as error:
-                if cluster.seconds_left() <= _WAIT_SECONDS:
-                    raise SourceUnreachableError(error.message) from None
-                time.sleep(_WAIT_SECONDS)
+        topics = cluster.topics(source)
     finally:
-        cluster.close()
+        # Destroyed on this thread: the garbage collector can run on a thread of another client, where the library
+        # aborts the process instead.
+        del cluster.admin
     faults = find_faults(source, topics)
     if faults and all(topic.fault is not None for topic in topics):
         raise faults[0]
@@ -281,33 +267,35 @@ class _NoLeaderError(SourceUnreachableError):
 
 class _Cluster:
     def __init__(self, client: KafkaClient) -> None:
-        self._client = client
+        self._brokers = client.brokers
         self._errors = ClientErrors()
-        self._admin: Any = client.admin(self._errors)  # Its answers have no types.
+        self.admin: Any = client.made(AdminClient, self._errors)  # Its answers have no types.
         self._deadline = time.monotonic() + client.timeout_seconds
 
-    def close(self) -> None:
-        """Destroy the client on this thread. The garbage collector can run on a thread of another client, where the
-        library aborts the process instead."""
-        self._admin = None
-
-    def seconds_left(self) -> float:
+    def _seconds_left(self) -> float:
         return max(_LEAST_SECONDS, self._deadline - time.monotonic())
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
-        """Return the topics that exist, without those that are internal to the brokers."""
+        while True:
+            try:
+                return self._topics(source)
+            except _NoLeaderError as error:
+                if self._seconds_left() <= _WAIT_SECONDS:
+                    raise SourceUnreachableError(error.message) from None
+                time.sleep(_WAIT_SECONDS)
+
+    def _topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         names = source.topics
         if names is None:
             try:
-                known: Iterable[str] = self._admin.list_topics(timeout=self.seconds_left()).topics
+                known: Iterable[str] = self.admin.list_topics(timeout=self._seconds_left()).topics
             except KafkaException as error:
                 raise self._fault(error) from None
             names = tuple(name for name in known if source.takes(name))
         if not names:
             return ()
-        collection = TopicCollection(list(names))
-        answers: Mapping[str, Future[Any]] = self._admin.describe_topics(
-            collection, request_timeout=self.seconds_left()
+        answers: Mapping[str, Future[Any]] = self.admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=self._seconds_left()
         )
         described: dict[str, tuple[str, list[int]]] = {}
         unreadable: list[Topic] = []
@@ -325,19 +313,17 @@ class _Cluster:
         partitions = [TopicPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
         # Both are on their way at once.
         asked: list[Mapping[TopicPartition, Future[Any]]] = [
-            self._admin.list_offsets(
+            self.admin.list_offsets(
                 dict.fromkeys(partitions, which),
                 isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=self.seconds_left(),
+                request_timeout=self._seconds_left(),
             )
             for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())
             if partitions
         ]
-        offsets: dict[tuple[str, int], list[int]] = {}
-        for answer in asked:
-            for partition, future in answer.items():
-                found = offsets.setdefault((partition.topic, partition.partition), [])
-                found.append(self._result(future, partition.topic).offset)
+        offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for partition, future in itertools.chain.from_iterable(answer.items() for answer in asked):
+            offsets[partition.topic, partition.partition].append(self._result(future, partition.topic).offset)
         readable = (
             Topic(name, id, {number: Bounds(*offsets[name, number]) for number in numbers})
             for name, (id, numbers) in described.items()
@@ -346,7 +332,7 @@ class _Cluster:
 
     def _result(self, future: Future[Any], topic: str) -> Any:
         try:
-            return future.result(self.seconds_left())
+            return future.result(self._seconds_left())
         except KafkaException as error:
             raise self._fault(error, topic) from None
         except FutureTimeoutError:
@@ -354,14 +340,14 @@ class _Cluster:
 
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
         # The client reports errors by callback only when it is polled.
-        self._admin.poll(0)
+        self.admin.poll(0)
         cause: KafkaError | None = None if error is None else error.args[0]
         if cause is not None and topic is not None:
             if (found := topic_fault(topic, cause)) is not None:
                 return found
             if cause.code() in _NO_LEADER:
                 return _NoLeaderError(f"a partition of the topic {topic} has no leader for now ({cause.name()})")
-        return self._errors.fault(self._client.brokers, cause)
+        return self._errors.fault(self._brokers, cause)
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
@@ -372,31 +358,24 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
     for topic in topics:
         known = landed.topics.get(topic.name)
         if known is not None and topic.id and known.id and topic.id != known.id:
-            faults.append(
-                SourceError(
-                    f"the topic {topic.name} was deleted and made again: its offsets start over, and what was not read "
-                    "of the earlier one is lost",
-                    advice="give the new one another name, or read it by a new feed",
-                )
+            said = f"the topic {topic.name} was deleted and made again: its offsets start over, and what was not read "
+            advice = "give the new one another name, or read it by a new feed"
+            faults.append(SourceError(f"{said}of the earlier one is lost", advice=advice))
+        elif source.needs_one_partition and len(topic.partitions) > 1:
+            fault = SourceError(
+                f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its "
+                "messages have no commit-ts: nothing tells the order of rows and statements of different partitions",
+                advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false out "
+                "of the feed's source; or send to a topic with one partition",
             )
-            continue
-        if source.needs_one_partition and len(topic.partitions) > 1:
-            faults.append(
-                SourceError(
-                    f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its "
-                    "messages have no commit-ts: nothing tells the order of rows and statements of different "
-                    "partitions",
-                    advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false "
-                    "out of the feed's source; or send to a topic with one partition",
-                )
-            )
-            continue
-        for number, bounds in sorted(topic.partitions.items()):
-            partition = LogPartition(topic.name, number)
-            try:
-                offsets[partition] = _start(source, partition, bounds, landed), bounds.end
-            except SourceError as error:
-                faults.append(error)
+            faults.append(fault)
+        else:
+            for number, bounds in sorted(topic.partitions.items()):
+                partition = LogPartition(topic.name, number)
+                try:
+                    offsets[partition] = _start(source, partition, bounds, landed), bounds.end
+                except SourceError as error:
+                    faults.append(error)
     return Pending(offsets, {topic.name: topic.id for topic in topics}, tuple(faults))
 
 
@@ -449,15 +428,17 @@ def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffs
     faults = [topic.fault for topic in found.values() if topic.fault is not None]
     known = (name for name in landed.topics if source.takes(name))
     for name in sorted({*(source.topics or ()), *known} - found.keys()):
-        said = f"there is no topic {name}"
-        advice = "correct source.topics, or make the topic: the checkpoint-ts waits for it"
+        fault = SourceError(
+            f"there is no topic {name}",
+            advice="correct source.topics, or make the topic: the checkpoint-ts waits for it",
+        )
         if name in landed.topics:
-            said = f"the topic {name} is not there any more: what was not read of it is lost"
-            advice = (
-                "restore it, or take it out of source.topics, or change source.topic_pattern so that it does not "
-                "match: the checkpoint-ts waits for it while a table of it lives"
+            fault = SourceError(
+                f"the topic {name} is not there any more: what was not read of it is lost",
+                advice="restore it, or take it out of source.topics, or change source.topic_pattern so that it does "
+                "not match: the checkpoint-ts waits for it while a table of it lives",
             )
-        faults.append(SourceError(said, advice=advice))
+        faults.append(fault)
     return faults
 
 

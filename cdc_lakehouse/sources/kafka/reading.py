@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
@@ -91,7 +91,7 @@ class RangeReader:
         self._waited = 0.0  # The seconds since something came, without the time of processing it.
         self._wanted = _FIRST_MESSAGES
         held = 0  # The bytes received since all parts have yielded their messages.
-        self._consumer = self._client.consumer(self._errors)
+        self._consumer = self._client.made(Consumer, self._errors)
         try:
             # Assigned without a group: this depends on no request to a coordinator.
             self._consumer.assign([TopicPartition(*partition, part.position) for partition, part in self._open.items()])
