@@ -48,8 +48,9 @@ METADATA: Final = "metadata"
 METADATA_LIMIT: Final = 64 * 1024
 INDEX_LIMIT: Final = 4 * 1024
 
-_SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/meta/schema_(?P<version>\d{1,20})_(?P<checksum>\d{10})\.json")
-_OLD_SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/(?P<version>\d{1,20})/schema\.json")
+_SCHEMA_FILE: Final = re.compile(
+    r"(?P<directory>.+)/(?:meta/schema_(?P<version>\d{1,20})_(?P<checksum>\d{10})|(?P<old>\d{1,20})/schema)\.json"
+)
 _INDEX_FILE: Final = re.compile(r"(?P<directory>.+)/meta/CDC(?:_(?P<dispatcher>\d+))?\.index")
 DATES: Final[dict[DateSeparator, str]] = {
     "none": "", "year": r"\d{4}", "month": r"\d{4}-\d{2}", "day": r"\d{4}-\d{2}-\d{2}",
@@ -185,10 +186,10 @@ def classify(
             listing.unknown.append(shown)
         elif path == METADATA or ".tmp." in path.rpartition("/")[2]:
             continue
-        elif match := _schema_match(path):
-            checksum: str | None = match.groupdict().get("checksum")
+        elif match := _SCHEMA_FILE.fullmatch(path):
+            version, checksum = int(match["version"] or match["old"]), match["checksum"]
             checked = None if checksum is None else int(checksum)
-            listing.schemas.append(SchemaFilePath(path, match["directory"], int(match["version"]), checked, found.etag))
+            listing.schemas.append(SchemaFilePath(path, match["directory"], version, checked, found.etag))
         elif match := _INDEX_FILE.fullmatch(path):
             listing.indexes.append(IndexFile(path, match["directory"], match["dispatcher"], found.etag, found.modified))
         else:
@@ -218,14 +219,10 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
     return f"{index.directory}/{name}"
 
 
-def _schema_match(path: str) -> re.Match[str] | None:
-    return _SCHEMA_FILE.fullmatch(path) or _OLD_SCHEMA_FILE.fullmatch(path)
-
-
 def schema_file_at(path: str) -> tuple[str, int] | None:
     """Return directory and version of the schema file at a path; None when it is not a schema file."""
-    match = _schema_match(path)
-    return None if match is None else (match["directory"], int(match["version"]))
+    match = _SCHEMA_FILE.fullmatch(path)
+    return None if match is None else (match["directory"], int(match["version"] or match["old"]))
 
 
 def table_directory(data_file: str, version: int) -> str:
@@ -283,27 +280,20 @@ def _refuse_other_layout(path: str, source: StorageSinkSource) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
     if match is None or match["extension"] not in EXTENSIONS.values():
         return
-    if ("/" in match["table"]) if source.use_table_id_as_path else match["table"].isdigit():
-        given, other = ("true", "false") if source.use_table_id_as_path else ("false", "true")
-        raise SourceError(
-            f"the sink was written with use-table-id-as-path={other}, the configuration says {given}",
-            segment=path,
-            advice=f"set source.use_table_id_as_path to {other}",
-        )
-    for protocol, extension in EXTENSIONS.items():
-        if protocol != source.protocol and match["extension"] == extension:
+    by_ids = source.use_table_id_as_path
+    is_other = "/" in match["table"] if by_ids else match["table"].isdigit()
+    (protocol,) = (name for name, extension in EXTENSIONS.items() if extension == match["extension"])
+    for option, other, given in (
+        ("use-table-id-as-path", str(by_ids ^ is_other).lower(), str(by_ids).lower()),
+        ("protocol", protocol, source.protocol),
+        ("date-separator", _SEPARATORS[len(match["date"] or "")], source.date_separator),
+    ):
+        if other != given:
             raise SourceError(
-                f"the sink was written with protocol {protocol}, the configuration says {source.protocol}",
+                f"the sink was written with {option} {other}, the configuration says {given}",
                 segment=path,
-                advice=f"set source.protocol to {protocol}",
+                advice=f"set source.{option.replace('-', '_')} to {other}",
             )
-    separator = _SEPARATORS[len(match["date"] or "")]
-    if separator != source.date_separator:
-        raise SourceError(
-            f"the sink was written with date-separator {separator}, the configuration says {source.date_separator}",
-            segment=path,
-            advice=f"set source.date_separator to {separator}",
-        )
 
 
 # Detection of the options that a storage sink was written with, from the paths of its files.
@@ -337,27 +327,19 @@ def detect_sink(store: ObjectStore) -> DetectedSink:
     """Examine the paths of a store. Raises as `ObjectStore.list` does."""
     objects = list(itertools.islice(store.list(), LOOKED_AT + 1))
     known: dict[str, Protocol] = {extension: protocol for protocol, extension in EXTENSIONS.items()}
-    protocols: Counter[Protocol] = Counter()
-    separators: Counter[DateSeparator] = Counter()
     directories: set[str] = set()
-    dates: set[str] = set()
-    data: list[tuple[StoredObject, str]] = []
-    for found in objects:
-        if not isinstance(found, StoredObject):
-            continue
+    data: list[tuple[StoredObject, re.Match[str]]] = []
+    for found in (each for each in objects if isinstance(each, StoredObject)):
         if (schema := schema_file_at(found.path)) is not None:
             directories.add(schema[0])
-            continue
-        match = _ANY_DATA_FILE.fullmatch(found.path)
-        if match is None or match["extension"] not in known:
-            continue
-        date = match["date"] or ""
-        protocols[known[match["extension"]]] += 1
-        separators[_SEPARATORS[len(date)]] += 1
-        directories.add(match["table"])
-        dates |= {date} - {""}
-        data.append((found, match["table"]))
-    samples = tuple(sorted(data, key=lambda each: (-each[0].size, each[0].path))[:_SAMPLES])
+        elif (match := _ANY_DATA_FILE.fullmatch(found.path)) and match["extension"] in known:
+            data.append((found, match))
+            directories.add(match["table"])
+    protocols: Counter[Protocol] = Counter(known[match["extension"]] for _, match in data)
+    dates = Counter(match["date"] or "" for _, match in data)
+    separators: Counter[DateSeparator] = Counter(_SEPARATORS[len(date)] for date in dates.elements())
+    data.sort(key=lambda each: (-each[0].size, each[0].path))
+    samples = tuple((found, match["table"]) for found, match in data[:_SAMPLES])
     table_ids = bool(samples) and "/" not in samples[0][1]
     tables = frozenset((database, table) for database, slash, table in (d.partition("/") for d in directories) if slash)
     return DetectedSink(
@@ -365,7 +347,7 @@ def detect_sink(store: ObjectStore) -> DetectedSink:
         separator=separators.most_common(1)[0][0] if separators else None,
         table_ids=table_ids,
         tables=frozenset() if table_ids else tables,
-        first_date=min(dates, default=None),
+        first_date=min(filter(None, dates), default=None),
         samples=samples,
         whole=len(objects) <= LOOKED_AT,
     )
