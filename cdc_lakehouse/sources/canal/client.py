@@ -38,7 +38,7 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
@@ -52,7 +52,6 @@ from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 5.0
-_Result = TypeVar("_Result")
 
 
 class CanalProtocolError(SourceError):
@@ -77,19 +76,8 @@ _SLOWEST: Final = 64 * 1024  # bytes a second
 _MAGIC: Final = (0, 17)
 _VERSIONS: Final = (0, 1)
 _NOT_COMPRESSED: Final = (0, 1)
+_UNASKED: Final = "sends a packet of type {} that was not asked for"
 _NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version 1.1, 11111 by default"
-
-
-def _unreachable(address: Address, what: str) -> SourceUnreachableError:
-    return SourceUnreachableError(
-        f"the Canal server {address} {what}", advice="see whether it runs there and the network lets it through"
-    )
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no connection in time"
-    return error.strerror or type(error).__name__
 
 
 def scrambled(password: str, seed: bytes) -> bytes:
@@ -123,55 +111,41 @@ class Timeouts:
 
 
 class Connection:
-    """A client that is logged in, over one TCP connection.
+    """A client that is logged in, over one TCP connection, and subscribed to the source's destination: entries that
+    were not acknowledged before are sent again. Without `subscribes` no other client is disturbed.
 
     Raises `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when
     something other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them
     it is closed.
     """
 
-    def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
-        try:
-            self._socket = socket.create_connection(address, timeouts.connect)
-        except OSError as error:
-            raise _unreachable(address, f"cannot be reached: {_reason(error)}") from error
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts, *, subscribes: bool = True) -> None:
         self._address = address
         self._destination = source.destination
         self._timeouts = timeouts
         self._last_batch: int | None = None
         self.closed = False
-
-    @classmethod
-    def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
-        """Open a connection that is subscribed to the source's destination. Entries that were not acknowledged before
-        are sent again."""
-        connection = cls(address, source, timeouts)
-        with connection._closed_unless_done():
-            connection._authenticate(source)
-            request = wire.Sub(destination=source.destination, client_id=_CLIENT)
-            if source.filter is not None:
-                request.filter = source.filter
-            connection._send(wire.SUBSCRIPTION, request)
-            refusal = f"refuses the destination {source.destination}"
-            connection._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
-        # Not before the subscription, as in Canal's own client: its failure would be read as the response to that.
-        connection.rollback()
-        return connection
-
-    @classmethod
-    def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
-        """Raise an error when the server does not accept the user. The destination is not used, so no other client is
-        disturbed."""
-        connection = cls(address, source, timeouts)
         try:
-            connection._authenticate(source)
-        finally:
-            connection.close()
+            self._socket = socket.create_connection(address, timeouts.connect)
+        except OSError as error:
+            reason = "no connection in time" if isinstance(error, TimeoutError) else _reason(error)
+            raise self._unreachable(f"cannot be reached: {reason}") from error
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._closed_unless_done():
+            self._authenticate(source)
+            if subscribes:
+                request = wire.Sub(destination=source.destination, client_id=_CLIENT)
+                if source.filter is not None:
+                    request.filter = source.filter
+                self._send(wire.SUBSCRIPTION, request)
+                refusal = f"refuses the destination {source.destination}"
+                self._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
+                # Not before the subscription, as in Canal's own client: its failure would be read as the response to
+                # that.
+                self.rollback()
 
     def close(self) -> None:
-        """Close the connection. Entries that are not acknowledged are sent again to the next client."""
         self.closed = True
         self._socket.close()
 
@@ -246,16 +220,17 @@ class Connection:
         )
 
     def _send(self, kind: wire.PacketType, body: Message) -> None:
-        packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
+        content = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
         try:
             self._socket.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 self._socket.recv(1, socket.MSG_PEEK)
                 # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
                 # connection.
-                raise self._unasked(self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before"))
+                packet = self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before")
+                raise self._strange(_UNASKED.format(packet.type))
             self._socket.settimeout(self._timeouts.reply)
-            self._socket.sendall(len(packet).to_bytes(_LENGTH, "big") + packet)
+            self._socket.sendall(len(content).to_bytes(_LENGTH, "big") + content)
         except OSError as error:
             raise self._lost(error) from error
 
@@ -271,7 +246,7 @@ class Connection:
     ) -> _Body:
         packet = self._received(self._timeouts.reply + max(0.0, wait_seconds), limit, refusal, advice)
         if packet.type != kind:
-            raise self._unasked(packet)
+            raise self._strange(_UNASKED.format(packet.type))
         return self._filled(body, packet)
 
     def _received(self, seconds: float, limit: int, refusal: str, advice: str | None = None) -> wire.Packet:
@@ -306,21 +281,26 @@ class Connection:
         while len(content) < length:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise _unreachable(self._address, "does not answer in time")
+                raise self._lost(TimeoutError())
             try:
                 self._socket.settimeout(remaining)
                 chunk = self._socket.recv(min(_CHUNK, length - len(content)))
             except OSError as error:
                 raise self._lost(error) from error
             if not chunk:
-                raise _unreachable(self._address, "has closed the connection")
+                raise self._unreachable("has closed the connection")
             content += chunk
         return bytes(content)
 
     def _lost(self, error: OSError) -> SourceUnreachableError:
-        if isinstance(error, TimeoutError):
-            return _unreachable(self._address, "does not answer in time")
-        return _unreachable(self._address, f"is gone: {_reason(error)}")
+        late = isinstance(error, TimeoutError)
+        return self._unreachable("does not answer in time" if late else f"is gone: {_reason(error)}")
+
+    def _unreachable(self, what: str) -> SourceUnreachableError:
+        return SourceUnreachableError(
+            f"the Canal server {self._address} {what}",
+            advice="see whether it runs there and the network lets it through",
+        )
 
     def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
         try:
@@ -328,9 +308,6 @@ class Connection:
         except DecodeError:
             raise self._strange(f"sends a packet of type {packet.type} with a body that is none of it") from None
         return body
-
-    def _unasked(self, packet: wire.Packet) -> CanalProtocolError:
-        return self._strange(f"sends a packet of type {packet.type} that was not asked for")
 
     def _strange(self, what: str) -> CanalProtocolError:
         return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
@@ -343,6 +320,10 @@ class Connection:
         except BaseException:
             self.close()
             raise
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +376,7 @@ class CanalClient:
     def check(self) -> None:
         """Raise an error when no server can be reached or accepts the user. A client that reads the destination is not
         disturbed."""
-        self._with_some_server(lambda address: Connection.check(address, self._source, self._timeouts))
+        self._with_some_server(subscribes=False).close()
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
         """Return the next batch, or None when nothing has come in the time. Several may be open at once.
@@ -439,12 +420,9 @@ class CanalClient:
 
     def _get(self, size: int, wait_seconds: float) -> Batch | None:
         if self._connection is not None and self._connection.closed:
-            # A request was interrupted.
-            self._lose(None)
+            self._lose(None)  # A request was interrupted.
         if self._connection is None:
-            self._connection = self._with_some_server(
-                lambda address: Connection.open(address, self._source, self._timeouts)
-            )
+            self._connection = self._with_some_server()
             self._connections += 1
         try:
             got = self._connection.get(size, wait_seconds)
@@ -458,13 +436,12 @@ class CanalClient:
         self._open.append(got.batch_id)
         return Batch(got.batch_id, tuple(got.messages), self._connections)
 
-    def _with_some_server(self, call: Callable[[Address], _Result]) -> _Result:
-        """Return the result of `call` for the first server for which it raises no error."""
+    def _with_some_server(self, *, subscribes: bool = True) -> Connection:
         faults: list[CdcError] = []
         addresses = self._source.endpoints
         for _ in addresses:
             try:
-                return call(addresses[self._place])
+                return Connection(addresses[self._place], self._source, self._timeouts, subscribes=subscribes)
             except (SourceUnreachableError, SourceError) as error:
                 faults.append(error)
                 self._place = (self._place + 1) % len(addresses)
