@@ -100,7 +100,8 @@ class SinkWriter:
     def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
         """Write the rows that are held, then the schema file of a DDL."""
         self.flush(now)
-        write_atomically(self._directory / schema_path(change), schema_document(change))
+        path, content = schema_file(change)
+        write_atomically(self._directory / path, content)
 
     def flush(self, now: datetime.datetime, changes_per_file: int | None = None) -> int:
         """Write the rows that are held, to directories with the date of `now`: one data file for each table, or several
@@ -158,20 +159,10 @@ def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
     )  # fmt: skip
 
 
-def schema_path(change: SchemaChange) -> str:
-    """Return the path of a schema file below the sink. For a statement on a database the path has no table level."""
-    directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
-    checksum = zlib.crc32(checked_text(_document(change)).encode())
-    return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json"
-
-
-def schema_document(change: SchemaChange) -> str:
-    """Return the content of a schema file: a DDL with the resulting columns."""
-    return go_json(_document(change), indent=4)
-
-
-def _document(change: SchemaChange) -> dict[str, Any]:
-    return {
+def schema_file(change: SchemaChange) -> tuple[str, str]:
+    """Return the path of a schema file below the sink, and its content: a DDL with the resulting columns. For a
+    statement on a database the path has no table level."""
+    document = {
         "Table": change.table,
         "Schema": change.database,
         "Version": _SCHEMA_FILE_VERSION,
@@ -181,6 +172,9 @@ def _document(change: SchemaChange) -> dict[str, Any]:
         "TableColumns": [_column(column) for column in change.columns] if change.table else None,
         "TableColumnsTotal": len(change.columns),
     }
+    directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
+    checksum = zlib.crc32(checked_text(document).encode())
+    return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json", go_json(document, indent=4)
 
 
 def _column(column: SourceColumn) -> dict[str, Any]:

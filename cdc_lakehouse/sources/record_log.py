@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cdc_lakehouse.errors import SourceError
 
@@ -70,6 +70,9 @@ class LandedTopic:
     behind: Mapping[int, int | None] = field(default_factory=dict[int, "int | None"])
 
 
+_NOTHING: Final = LandedTopic("", {})
+
+
 @dataclass(frozen=True, slots=True)
 class LandedOffsets:
     """What the lake has of a feed's topics; `began` is false before the feed's first run."""
@@ -79,20 +82,17 @@ class LandedOffsets:
 
     def end(self, partition: LogPartition) -> int | None:
         """Return the first offset of a partition that is not in the lake; None where the lake has nothing of it."""
-        topic = self.topics.get(partition.topic)
-        return None if topic is None else topic.ends.get(partition.number)
+        return self.topics.get(partition.topic, _NOTHING).ends.get(partition.number)
 
     def late_before(self, partition: LogPartition, end: int) -> int:
         """Return the offset before which messages of a partition, which now has this end, were waiting when the last
         batch landed; 0 where it was read up, or was not there."""
-        topic = self.topics.get(partition.topic)
-        late = 0 if topic is None else topic.behind.get(partition.number, 0)
+        late = self.topics.get(partition.topic, _NOTHING).behind.get(partition.number, 0)
         return end if late is None else late
 
     def record_bytes(self, topic: str) -> float | None:
         """Return the average bytes of a record in the topic's last batch; None where the lake has nothing of it."""
-        known = self.topics.get(topic)
-        return None if known is None else known.record_bytes
+        return self.topics.get(topic, _NOTHING).record_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _schema_files() -> list[Variant]:
     def read_metadata(content: bytes) -> None:
         read_checkpoint(_stored({"metadata": content}), utc_now())
 
-    samples = [sink_writer.schema_document(each).encode() for each in (whole, plain)]
+    samples = [sink_writer.schema_file(each)[1].encode() for each in (whole, plain)]
     return [Variant(samples, read), Variant([b'{"checkpoint-ts":450000000000000001}'], read_metadata)]
 
 

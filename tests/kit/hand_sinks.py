@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.sample.sink_writer import SinkWriter, schema_document, schema_path, write_atomically
+from cdc_lakehouse.sample.sink_writer import SinkWriter, schema_file, write_atomically
 
 CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
 """The source's options for what is written here."""
@@ -47,10 +47,10 @@ class HandSink:
         directory: str | None = None,
     ) -> None:
         change = SchemaChange(T0 + at, "d", table, action, query, columns, "")
-        path = schema_path(change)
+        path, content = schema_file(change)
         if directory is not None:
             path = path.replace(f"d/{table}/", f"{directory}/")
-        self.write(path, schema_document(change))
+        self.write(path, content)
 
     def rows(self, directory: str, version: int, *lines: str, index: int = 1, date: str = DAY) -> Path:
         return self.write(f"{directory}/{T0 + version}/{date}/CDC{index:020d}.csv", "".join(f"{x}\r\n" for x in lines))

@@ -92,7 +92,7 @@ class ChangingSink:
         database, _, table = directory.partition("/")
         query = query.format(table.replace("`", "``"))
         change = SchemaChange(version, database, table, action, query, (ID,) if table else (), "")
-        self.write(sink_writer.schema_path(change), sink_writer.schema_document(change))
+        self.write(*sink_writer.schema_file(change))
         return version
 
     def alter(self, table: SinkTable | None = None, action: int = _ADD_INDEX, query: str = "") -> None:

@@ -249,16 +249,8 @@ def value_text(value: str, column: ColumnType, *, zero_dates: str) -> str:
 
 def in_row(text: str, form: Form) -> str:
     """Return the expression of a value's form in a row's text."""
-    match form:
-        case "plain":
-            found = text
-        case "counted":
-            found = f"CONCAT(LENGTH({text}), ':', {text})"
-        case "hex":
-            found = f"HEX({text})"
-        case "long" | "long_bytes":
-            found = f"MD5({text})"
-    return f"IFNULL({found}, 'N')"
+    forms = {"plain": text, "counted": f"CONCAT(LENGTH({text}), ':', {text})", "hex": f"HEX({text})"}
+    return f"IFNULL({forms.get(form, f'MD5({text})')}, 'N')"
 
 
 def row_text(values: Sequence[str]) -> str:

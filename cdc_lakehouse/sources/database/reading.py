@@ -131,14 +131,10 @@ class TableDefinition:
         )
 
     def _within(self, of: KeyRange) -> Statement:
-        parts: list[str] = []
-        values: list[Any] = []
-        for bound, sign, including in ((of.lower, ">", ""), (of.upper, "<", "=")):
-            if bound is not None:
-                condition, found = self._beside(bound, sign, including)
-                parts.append(condition)
-                values += found
-        return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
+        bounds = ((of.lower, ">", ""), (of.upper, "<", "="))
+        found = [self._beside(bound, sign, including) for bound, sign, including in bounds if bound is not None]
+        where = f" WHERE {' AND '.join(condition for condition, _ in found)}" if found else ""
+        return where, [value for _, values in found for value in values]
 
     def _beside(self, bound: Bound, sign: str, including: str) -> Statement:
         """Return a condition that MySQL's index supports: `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, unlike `(a, b) > (1,
