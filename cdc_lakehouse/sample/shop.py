@@ -367,17 +367,13 @@ def write_history(
     directory: Path, *, start: datetime.datetime, end: datetime.datetime, transactions: int, seed: int = 1
 ) -> int:
     """Write the shop's changes from `start` to `end` (with a time zone), with all of its DDL; return the checkpoint-ts.
-
     There are `transactions` of them, or one for each flush when that is more. The same arguments give the same files.
     Raises `ConfigurationError` when `start` is not before `end`, and `SourceError` when the directory holds files
-    already.
-    """
+    already."""
     start, end = start.astimezone(datetime.UTC), end.astimezone(datetime.UTC)
     if start >= end:
-        raise ConfigurationError(
-            f"the sample's start {start.isoformat()} is not before its end {end.isoformat()}",
-            advice="give an earlier start or a later end",
-        )
+        said = f"the sample's start {start.isoformat()} is not before its end {end.isoformat()}"
+        raise ConfigurationError(said, advice="give an earlier start or a later end")
     if directory.exists() and any(directory.iterdir()):
         raise SourceError(f"{directory} is not empty", advice=f"remove it and {state_path(directory)}, or name another")
     if state_path(directory).exists():
@@ -406,10 +402,8 @@ def follow(
     clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[int]:
-    """Continue in the directory, a few transactions at a time. Yield the checkpoint-ts of every batch.
-
-    Without `batches` it never ends. Raises `SourceError` when the directory holds no sample.
-    """
+    """Continue in the directory, a few transactions at a time. Yield the checkpoint-ts of every batch. Without
+    `batches` it never ends. Raises `SourceError` when the directory holds no sample."""
     path = state_path(directory)
     if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")

@@ -63,10 +63,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class SampleRowChange:
-    """One row that changed.
-
-    `row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`. Columns that are not in
-    a row are left out of its image. `partition` is the id of the physical partition, empty for a plain table."""
+    """One row that changed. `row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`.
+    Columns that are not in a row are left out of its image. `partition` is the id of the physical partition, empty for
+    a plain table."""
 
     kind: Literal["INSERT", "UPDATE", "DELETE"]
     table: Table

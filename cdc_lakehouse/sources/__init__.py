@@ -20,11 +20,8 @@ def read_json(
     content: str | bytes, what: str, error: Callable[[str], CdcError] = MessageError, **hooks: Any
 ) -> dict[str, Any]:
     """Parse a text that another system wrote and that has to be a JSON object; `what` names it in errors. `hooks` are
-    those of `json.loads`.
-
-    Raises `error` for one that is not UTF-8, not JSON, nested too deep or not an object, and for half of a surrogate
-    pair, which JSON's escapes can say and nothing can store.
-    """
+    those of `json.loads`. Raises `error` for one that is not UTF-8, not JSON, nested too deep or not an object, and for
+    half of a surrogate pair, which JSON's escapes can say and nothing can store."""
     try:
         text = content if isinstance(content, str) else content.decode()
         parsed = json.loads(text, **hooks)

@@ -98,10 +98,7 @@ class LandedOffsets:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """The offsets (from, before) to read of each partition, including those with nothing new. A partition that cannot
-    be continued without a loss is in `faults` instead, and the others continue.
-
-    `ids` are those of the topics.
-    """
+    be continued without a loss is in `faults` instead, and the others continue. `ids` are those of the topics."""
 
     offsets: Mapping[LogPartition, tuple[int, int]]
     ids: Mapping[str, str]

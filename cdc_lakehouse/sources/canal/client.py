@@ -81,10 +81,8 @@ _NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version
 
 
 def scrambled(password: str, seed: bytes) -> bytes:
-    """Return `SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits.
-
-    Source: captured sessions. A real server takes it in tests/servers/test_canal.py.
-    """
+    """Return `SHA1(password) XOR SHA1(seed + SHA1(SHA1(password)))` in 40 lower-case hexadecimal digits. Source:
+    captured sessions. A real server takes it in tests/servers/test_canal.py."""
     once = hashlib.sha1(password.encode("utf-8")).digest()
     mask = hashlib.sha1(seed + hashlib.sha1(once).digest()).digest()
     return bytes(left ^ right for left, right in zip(once, mask, strict=True)).hex().encode("ascii")
@@ -112,12 +110,10 @@ class Timeouts:
 
 class Connection:
     """A client that is logged in, over one TCP connection, and subscribed to the source's destination: entries that
-    were not acknowledged before are sent again. Without `subscribes` no other client is disturbed.
-
-    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when
-    something other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them
-    it is closed.
-    """
+    were not acknowledged before are sent again. Without `subscribes` no other client is disturbed. Raises
+    `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when something
+    other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them it is
+    closed."""
 
     def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts, *, subscribes: bool = True) -> None:
         self._address = address
@@ -151,10 +147,8 @@ class Connection:
 
     def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
         """Request a batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then
-        sends what it has; with 0 at once.
-
-        Raises `SourceUnreachableError` when another client has taken a batch meanwhile: what follows that one must not
-        be stored before it."""
+        sends what it has; with 0 at once. Raises `SourceUnreachableError` when another client has taken a batch
+        meanwhile: what follows that one must not be stored before it."""
         with self._closed_unless_done():
             batch = self._batch(batch_size, wait_seconds)
             if batch.batch_id > 0 and self._last_batch is None:
@@ -165,10 +159,8 @@ class Connection:
                 batch = self._batch(batch_size, 0)
             if batch.batch_id > 0:
                 if batch.batch_id - 1 != self._last_batch:
-                    raise SourceUnreachableError(
-                        f"another client of the Canal server {self._address} takes entries of {self._destination}",
-                        advice="end it: a destination has one consumer",
-                    )
+                    said = f"another client of the Canal server {self._address} takes entries of {self._destination}"
+                    raise SourceUnreachableError(said, advice="end it: a destination has one consumer")
                 self._last_batch = batch.batch_id
             return batch
 
@@ -297,10 +289,8 @@ class Connection:
         return self._unreachable("does not answer in time" if late else f"is gone: {_reason(error)}")
 
     def _unreachable(self, what: str) -> SourceUnreachableError:
-        return SourceUnreachableError(
-            f"the Canal server {self._address} {what}",
-            advice="see whether it runs there and the network lets it through",
-        )
+        said = f"the Canal server {self._address} {what}"
+        return SourceUnreachableError(said, advice="see whether it runs there and the network lets it through")
 
     def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
         try:
@@ -337,12 +327,10 @@ class Batch:
 
 
 class CanalClient:
-    """Connects on first use, and again when necessary, to one of the servers in turn. For one thread.
-
-    Raises `SourceUnreachableError` when no server could be reached for `patience_seconds` after the first attempt had
-    failed, and not by a second one; `CanalRefusedError` when the reachable ones refuse the user or the destination,
-    `CanalProtocolError` when the other side is not a Canal server.
-    """
+    """Connects on first use, and again when necessary, to one of the servers in turn. For one thread. Raises
+    `SourceUnreachableError` when no server could be reached for `patience_seconds` after the first attempt had failed,
+    and not by a second one; `CanalRefusedError` when the reachable ones refuse the user or the destination,
+    `CanalProtocolError` when the other side is not a Canal server."""
 
     def __init__(self, source: CanalSource, *, timeouts: Timeouts | None = None, patience_seconds: float = 60) -> None:
         self._source = source
@@ -379,11 +367,9 @@ class CanalClient:
         self._with_some_server(subscribes=False).close()
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
-        """Return the next batch, or None when nothing has come in the time. Several may be open at once.
-
-        Raises `CanalRedeliveryError` when the connection is lost and entries that were returned are sent again, or may
-        be; the next call continues. When nothing can be sent again, it reconnects by itself.
-        """
+        """Return the next batch, or None when nothing has come in the time. Several may be open at once. Raises
+        `CanalRedeliveryError` when the connection is lost and entries that were returned are sent again, or may be; the
+        next call continues. When nothing can be sent again, it reconnects by itself."""
         size = self._source.batch_size if batch_size is None else batch_size
         since: float | None = None  # The first attempt, which may have hung for long, does not count.
         longest = _FIRST_WAIT
@@ -403,11 +389,8 @@ class CanalClient:
 
     def ack(self, batch: Batch) -> None:
         """Tell the server that the batch need not be sent again. It must be the oldest open one, else `ValueError` is
-        raised.
-
-        Raises `CanalRedeliveryError` when the batch's connection is lost. A refusal by the server only shows at the
-        next `get`, with the same error.
-        """
+        raised. Raises `CanalRedeliveryError` when the batch's connection is lost. A refusal by the server only shows at
+        the next `get`, with the same error."""
         if batch.connection != self._connections or self._connection is None or self._connection.closed:
             raise _comes_again([batch.id])
         if not self._open or batch.id != self._open[0]:
@@ -463,10 +446,8 @@ class CanalClient:
 def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> CanalRedeliveryError:
     many = "batches" if len(batches) > 1 else "batch"
     reason = "" if error is None else f": {error.message}"
-    return CanalRedeliveryError(
-        f"the connection that gave {many} {', '.join(map(str, batches))} is gone{reason}",
-        advice="their entries come again under other numbers; go on",
-    )
+    said = f"the connection that gave {many} {', '.join(map(str, batches))} is gone{reason}"
+    return CanalRedeliveryError(said, advice="their entries come again under other numbers; go on")
 
 
 _WAIT_SECONDS: Final = 1.0
@@ -487,10 +468,8 @@ class Round:
 
 def rounds(client: CanalClient, source: CanalSource) -> Iterator[Round]:
     """Yield the rounds of a run, in order, up to everything that existed at its start or a limit of the source. A round
-    is acknowledged when the next one is asked for: store it before.
-
-    Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does.
-    """
+    is acknowledged when the next one is asked for: store it before. Raises `SourceUnreachableError`,
+    `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does."""
     entries_left, bytes_left = source.max_entries, source.max_bytes
     deadline, began_ms = time.monotonic() + source.max_seconds, time.time() * 1000
     # In a round. Where connections do not last it is one: an acknowledged batch need not be sent again.

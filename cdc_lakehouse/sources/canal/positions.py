@@ -56,10 +56,8 @@ class BinlogPosition(NamedTuple):
         """Parse a position. Raises `SourceError` for a name without a number."""
         match = _NAME.fullmatch(file)
         if match is None:
-            raise SourceError(
-                f"{file!r} is no name of a binlog file: it does not end in a number",
-                advice="set log_bin of the database to a name, to which it adds numbers",
-            )
+            said = f"{file!r} is no name of a binlog file: it does not end in a number"
+            raise SourceError(said, advice="set log_bin of the database to a name, to which it adds numbers")
         return cls(match["base"], int(match["number"]), offset, file)
 
     def __str__(self) -> str:
@@ -75,8 +73,7 @@ class BinlogSearch:
     there. `values` are the entries `before` and `beyond`.
 
     `reached`: whether all entries before the position have come. `commit_ts`: the corresponding commit-ts; None while
-    the position is not reached, and when no row or statement has come on either side.
-    """
+    the position is not reached, and when no row or statement has come on either side."""
 
     sought: BinlogPosition
     beyond: int | None = None
@@ -95,10 +92,8 @@ class BinlogSearch:
         return self.first is not None and (self.before is not None or self.first[:3] == self.sought[:3])
 
     def add(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Add entries as running offsets with keys, as `PlacedEntry.key` makes them.
-
-        Raises `SourceError` for an entry of a log whose files have another base name.
-        """
+        """Add entries as running offsets with keys, as `PlacedEntry.key` makes them. Raises `SourceError` for an entry
+        of a log whose files have another base name."""
         for offset, key in entries:
             parts = json.loads(key)
             if len(parts) < 3 or not parts[1]:
@@ -106,10 +101,8 @@ class BinlogSearch:
             here = BinlogPosition.of(parts[1], parts[2])
             self.server_ids.add(parts[0])
             if here.base != self.sought.base:
-                raise SourceError(
-                    f"the dump is of {self.sought} and the log has {here}: these are not files of one binlog",
-                    advice="dump the database server that Canal reads",
-                )
+                said = f"the dump is of {self.sought} and the log has {here}: these are not files of one binlog"
+                raise SourceError(said, advice="dump the database server that Canal reads")
             gone_back = self.last is not None and self.last.file == here.file and here.offset < self.last.offset
             self._number = max(here.number, self._number + gone_back)
             self.first, self.last = self.first or here, here
@@ -245,10 +238,8 @@ def contradiction(
     position: DumpPosition, before: bytes | None, beyond: bytes | None, server_ids: Iterable[int]
 ) -> str | None:
     """Return the evidence that a dump is of another server, as a sentence with both figures; None where there is none.
-
     `before` is the last entry before the dump's position, `beyond` the first after it, as far as they have landed.
-    `server_ids` are those of all entries up to there, and only used where `beyond` is known.
-    """
+    `server_ids` are those of all entries up to there, and only used where `beyond` is known."""
     executed = position.gtid
     if executed is not None:
         log = _header(before).gtid

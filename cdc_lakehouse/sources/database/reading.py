@@ -239,19 +239,14 @@ def position_of(database: SourceDatabase) -> DumpPosition:
 
 def wait_for_commits(database: SourceDatabase) -> None:
     """Wait until everything that was in the binlog before is visible: MySQL writes a transaction there before it
-    commits it, and with semi-synchronous replication a replica responds in between.
-
-    Raises `SourceError` where the server does not list the transactions that it waits for, and `SourceUnreachableError`
-    where one does not end.
-    """
+    commits it, and with semi-synchronous replication a replica responds in between. Raises `SourceError` where the
+    server does not list the transactions that it waits for, and `SourceUnreachableError` where one does not end."""
     if database.variable("gtid_mode") == "ON":
         waiting, end = _committing(database), time.monotonic() + _MOST_SECONDS
         while waiting := waiting & _committing(database):
             if time.monotonic() > end:
-                raise SourceUnreachableError(
-                    f"a transaction has been committing for {_MOST_SECONDS} seconds",
-                    advice="see what holds it up (SHOW PROCESSLIST), then run again",
-                )
+                said = f"a transaction has been committing for {_MOST_SECONDS} seconds"
+                raise SourceUnreachableError(said, advice="see what holds it up (SHOW PROCESSLIST), then run again")
             time.sleep(_PAUSE_SECONDS)
         return
     if "ON" in (database.variable(f"rpl_semi_sync_{name}_enabled") for name in ("master", "source")):

@@ -20,12 +20,9 @@ BinaryNotation = Literal["raw", "hex", "base64"]
 
 @dataclass(frozen=True)
 class InsertNotation:
-    """INSERT statements of MySQL.
-
-    `backslash_escapes`: a backslash in a string begins an escape; a quote in a string may be doubled in any case.
-    `columns`: the columns of a row, in order, where the statements do not list them. `own_charsets`: text is in the
-    character set of its column, else in UTF-8.
-    """
+    """INSERT statements of MySQL. `backslash_escapes`: a backslash in a string begins an escape; a quote in a string
+    may be doubled in any case. `columns`: the columns of a row, in order, where the statements do not list them.
+    `own_charsets`: text is in the character set of its column, else in UTF-8."""
 
     columns: tuple[str, ...]
     backslash_escapes: bool = True
@@ -34,14 +31,11 @@ class InsertNotation:
 
 @dataclass(frozen=True)
 class TextNotation:
-    """Delimited text.
-
-    `columns`: the columns of a row, in order, even where a header repeats them. `quote`: empty for none; otherwise
-    values may be quoted or not. `null`: the text of NULL, without quotes. `backslash_escapes`: a backslash begins an
-    escape, else a quote within quotes is doubled and line ends in quotes are raw. `binary`: the notation of values of
-    binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns, by name.
-    `own_charsets`: as in `InsertNotation`.
-    """
+    """Delimited text. `columns`: the columns of a row, in order, even where a header repeats them. `quote`: empty for
+    none; otherwise values may be quoted or not. `null`: the text of NULL, without quotes. `backslash_escapes`: a
+    backslash begins an escape, else a quote within quotes is doubled and line ends in quotes are raw. `binary`: the
+    notation of values of binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns,
+    by name. `own_charsets`: as in `InsertNotation`."""
 
     columns: tuple[str, ...]
     separator: bytes = b","
@@ -60,12 +54,10 @@ Notation = InsertNotation | TextNotation
 
 @dataclass(frozen=True, slots=True)
 class DumpPosition:
-    """The position in the change log that the dump's rows correspond to.
-
-    For TiDB it is `tso`. For MySQL it is `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set
-    of executed ones, without blanks; for MariaDB the last of each domain), or both. `server_id` is the server's, where
-    it is known and the server is no replica: then all later events have it.
-    """
+    """The position in the change log that the dump's rows correspond to. For TiDB it is `tso`. For MySQL it is
+    `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set of executed ones, without blanks; for
+    MariaDB the last of each domain), or both. `server_id` is the server's, where it is known and the server is no
+    replica: then all later events have it."""
 
     tso: int | None = None
     log_file: str | None = None
@@ -134,8 +126,7 @@ class Dump:
     `tables` and `unread` are sorted by name; rows of the latter cannot be loaded.
 
     `until` is the position up to which rows were read, for a dump that is not of one position: they may include changes
-    of the log from `position` up to there, and are consistent with all of these changes applied.
-    """
+    of the log from `position` up to there, and are consistent with all of these changes applied."""
 
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
@@ -151,10 +142,8 @@ class Dump:
         for table in found:
             other = by_name.setdefault((table.name.database, table.name.table), table)
             if other is not table:
-                raise SourceError(
-                    f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}",
-                    advice=ONE_DUMP,
-                )
+                said = f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}"
+                raise SourceError(said, advice=ONE_DUMP)
         tables = [by_name[name] for name in sorted(by_name)]
         return cls(
             position,
@@ -179,8 +168,6 @@ def list_objects(
 
 def refuse_unknown(paths: Iterable[str], tool: str) -> None:
     for path in paths:
-        raise SourceError(
-            f"the directory holds a file that {tool} does not write, or not with this name",
-            segment=path,
-            advice="dump with the default names of files into an empty directory, and keep other files elsewhere",
-        )
+        said = f"the directory holds a file that {tool} does not write, or not with this name"
+        advice = "dump with the default names of files into an empty directory, and keep other files elsewhere"
+        raise SourceError(said, segment=path, advice=advice)

@@ -31,10 +31,8 @@ _OF_TEXT: Final = b"Started dump at:"
 
 def detect_dump(store: ObjectStore) -> DumpType | None:
     """Return the tool that made the dump in a store; None where it is not a finished dump. Raises as `ObjectStore.list`
-    does.
-
-    Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files differ.
-    """
+    does. Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files
+    differ."""
     found = list(itertools.islice(store.list(), _LOOKED_AT))
     paths = {each.path for each in found if isinstance(each, StoredObject)}
     if _OF_SHELL in paths:
@@ -53,9 +51,7 @@ def detect_dump(store: ObjectStore) -> DumpType | None:
 
 def read_dump(store: ObjectStore, initial: InitialLoad) -> Dump:
     """Read the tables of a finished dump, its position, and the list of its other content. Only small files of the
-    store are read: rows are read by tasks (`reading.open_pieces`).
-
-    Raises `SourceUnreachableError` when the store cannot be listed, and `SourceError` when the dump is not finished,
-    has no position that changes can follow, lacks a file, or has an unknown one.
-    """
+    store are read: rows are read by tasks (`reading.open_pieces`). Raises `SourceUnreachableError` when the store
+    cannot be listed, and `SourceError` when the dump is not finished, has no position that changes can follow, lacks a
+    file, or has an unknown one."""
     return _TOOLS[initial.type](store, initial)

@@ -122,11 +122,9 @@ class TableFiles:
     def only_schema(self) -> StoredObject:
         """Return the only schema file. Raises `SourceError` when there is none, or several."""
         if not self.schemas:
-            raise SourceError(
-                f"the dump has rows of {self.shown} and no file with its CREATE TABLE",
-                segment=self.rows[0].object.path if self.rows else None,
-                advice="dump again with the schemas of tables",
-            )
+            said = f"the dump has rows of {self.shown} and no file with its CREATE TABLE"
+            advice = "dump again with the schemas of tables"
+            raise SourceError(said, segment=self.rows[0].object.path if self.rows else None, advice=advice)
         if len(self.schemas) > 1:
             paths = " and ".join(each.path for each in self.schemas[:2])
             raise SourceError(f"the dump has the table {self.shown} twice: {paths}", advice=ONE_DUMP)
@@ -175,10 +173,8 @@ class StatementError(DumpError):
 
 
 def read_create_table(store: ObjectStore, file: StoredObject) -> tuple[str, ddl.CreateTable]:
-    """Read the CREATE TABLE statement of a file: its text, without a semicolon, and its parsed form.
-
-    Raises `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does.
-    """
+    """Read the CREATE TABLE statement of a file: its text, without a semicolon, and its parsed form. Raises
+    `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does."""
     content = read_text(store, file)
     try:
         found = [text for text, words in _statements(content) if words in (["CREATE", "TABLE"], ["CREATE", "OR"])]
@@ -206,11 +202,9 @@ def read_table(
     except StatementError as error:
         return UnreadTable(name, schema.path, error.message)
     if (stated := definition.table.name) != name.table:
-        raise SourceError(
-            f"the dump says the table {name.table!r}, its statement {stated!r}",
-            segment=schema.path,
-            advice="dump with the default names of files into an empty directory",
-        )
+        said = f"the dump says the table {name.table!r}, its statement {stated!r}"
+        advice = "dump with the default names of files into an empty directory"
+        raise SourceError(said, segment=schema.path, advice=advice)
     table = DumpedTable(name, schema.path, statement, definition, (), rows)
     return replace(table, files=tuple(files(table)))
 
@@ -262,11 +256,8 @@ def read_metadata(store: ObjectStore) -> str:
     try:
         content = store.read(METADATA, limit=SMALL_FILE_LIMIT)
     except ObjectMissingError:
-        raise SourceError(
-            "the dump has no metadata file: it is not finished, or not there",
-            segment=METADATA,
-            advice=f"check source.initial.uri, or {_AGAIN}",
-        ) from None
+        said = "the dump has no metadata file: it is not finished, or not there"
+        raise SourceError(said, segment=METADATA, advice=f"check source.initial.uri, or {_AGAIN}") from None
     text = content.decode("utf-8", "replace")
     if not _FINISHED.search(text):
         raise SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
@@ -274,10 +265,8 @@ def read_metadata(store: ObjectStore) -> str:
 
 
 def parse_status(text: str) -> DumpPosition:
-    """Return the position in a metadata file of the form above.
-
-    Raises `SourceError` when the file has no position, two different ones, or one that is not a number.
-    """
+    """Return the position in a metadata file of the form above. Raises `SourceError` when the file has no position, two
+    different ones, or one that is not a number."""
     blocks: list[dict[str, str]] = []
     fields: dict[str, str] = {}
     last = ""
@@ -296,19 +285,14 @@ def parse_status(text: str) -> DumpPosition:
     positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in blocks or [{}]]
     for position in positions[1:]:
         if position != positions[0]:
-            raise SourceError(
-                f"the dump is not of one point: it began at {positions[0]} and went on at {position}",
-                segment=METADATA,
-                advice="dump again with --consistency flush, lock or snapshot",
-            )
+            said = f"the dump is not of one point: it began at {positions[0]} and went on at {position}"
+            raise SourceError(said, segment=METADATA, advice="dump again with --consistency flush, lock or snapshot")
     return positions[0]
 
 
 def position_of(log: str | None, offset: str | None, gtid: str | None, path: str = METADATA) -> DumpPosition:
     """Return the position in a status of the file at `path`. TiDB's log is `tidb-binlog`, its offset there a TSO.
-
-    Raises `SourceError` when the offset is not a number, or the status has no position at all.
-    """
+    Raises `SourceError` when the offset is not a number, or the status has no position at all."""
     gtid = "".join((gtid or "").split()) or None
     if not (log or gtid):
         raise SourceError(
@@ -322,11 +306,8 @@ def position_of(log: str | None, offset: str | None, gtid: str | None, path: str
     number = int(offset) if offset and offset.isascii() and offset.isdigit() and len(offset) <= 20 else None
     if log == TIDB_LOG:
         if number is None or not is_commit_ts(number):
-            raise SourceError(
-                f"the position of the dump is not a TSO: {offset!r}",
-                segment=path,
-                advice="dump again with --snapshot and the TSO as a number, or without --snapshot",
-            )
+            advice = "dump again with --snapshot and the TSO as a number, or without --snapshot"
+            raise SourceError(f"the position of the dump is not a TSO: {offset!r}", segment=path, advice=advice)
         return DumpPosition(tso=number)
     if number is None:
         raise DumpError(f"the position of the dump in {log} is not a number: {offset!r}", segment=path)
@@ -352,11 +333,8 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
     unknown += (rows.object.path for table in files for rows in table.rows if len(rows.numbers) != 1)
     for path in unknown:
         if _OF_QUERY.fullmatch(without_suffix(path)[0]):
-            raise SourceError(
-                "the dump is of a query (--sql): it does not say which table its rows are of",
-                segment=path,
-                advice="dump tables, with --where or --tables-list",
-            )
+            said = "the dump is of a query (--sql): it does not say which table its rows are of"
+            raise SourceError(said, segment=path, advice="dump tables, with --where or --tables-list")
     refuse_unknown(sorted(unknown), "Dumpling")
     tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
     return Dump.of(position, tables)
@@ -371,10 +349,8 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
             chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
             expected = following.get(chunk, 0)
             if number != expected:
-                raise DumpError(
-                    f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
-                    segment=file.object.path,
-                )
+                said = f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}"
+                raise DumpError(said, segment=file.object.path)
             following[chunk] = number + 1
 
     def unescaped(name: str) -> str:
@@ -412,8 +388,5 @@ def _notation(file: RowFile, columns: tuple[str, ...], csv: DumpCsv) -> Notation
             header=csv.header and bool(columns),
             binary=csv.binary,
         )
-    raise SourceError(
-        f"rows of a dump in the format {file.format} are not read",
-        segment=file.object.path,
-        advice="dump with --filetype sql or csv",
-    )
+    said = f"rows of a dump in the format {file.format} are not read"
+    raise SourceError(said, segment=file.object.path, advice="dump with --filetype sql or csv")

@@ -61,9 +61,7 @@ from cdc_lakehouse.sources.object_store import ObjectStore
 
 def parse_load_data(statement: str) -> TextNotation:
     """Return the notation of the file that a statement loads. Statements before it, in special comments, are skipped.
-
-    Raises `DdlSyntaxError` when there is no such statement, or one that cannot be parsed.
-    """
+    Raises `DdlSyntaxError` when there is no such statement, or one that cannot be parsed."""
     cursor = Cursor(statement)
     while not cursor.at("LOAD", "DATA"):
         if cursor.at_end:
@@ -163,21 +161,16 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     position, counted = _parse_metadata(flat_files.read_metadata(store))
     objects = contents.list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
-        raise SourceError(
-            "the dump is not finished: it has partial metadata, too",
-            segment=_PARTIAL,
-            advice="wait until the dump is finished, or dump again into an empty directory",
-        )
+        advice = "wait until the dump is finished, or dump again into an empty directory"
+        raise SourceError("the dump is not finished: it has partial metadata, too", segment=_PARTIAL, advice=advice)
     files, of_databases, unknown = flat_files.classify(each for each in objects if not _NO_ROWS.fullmatch(each.path))
     contents.refuse_unknown(unknown, "mydumper")
     databases = {table.database: table.database for table in files}
     for name in filter(_STAND_IN_NAME.fullmatch, databases):
         if name not in of_databases:
-            raise SourceError(
-                f"the dump does not say which database its files call {name}",
-                segment=f"{name}-schema-create.sql",
-                advice="dump again with the schemas of databases",
-            )
+            said = f"the dump does not say which database its files call {name}"
+            advice = "dump again with the schemas of databases"
+            raise SourceError(said, segment=f"{name}-schema-create.sql", advice=advice)
         databases[name] = flat_files.read_database_name(store, of_databases[name])
     tables = (_read_table(store, each, databases[each.database], counted, position) for each in files if each.is_table)
     dump = contents.Dump.of(position, tables)
@@ -251,11 +244,8 @@ def _files(
         notation = contents.InsertNotation(dumped.row_columns, own_charsets=own_charsets)
         for file in of_sql:
             if file.format != "sql":
-                raise DumpError(
-                    f"rows of a dump in the format {file.format} are not read",
-                    segment=file.object.path,
-                    advice="dump rows as INSERT, LOAD DATA or CSV",
-                )
+                said = f"rows of a dump in the format {file.format} are not read"
+                raise DumpError(said, segment=file.object.path, advice="dump rows as INSERT, LOAD DATA or CSV")
         return [file.with_notation(notation) for file in of_sql]
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}

@@ -48,38 +48,24 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     files = _Files(store, {found.path: found for found in contents.list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
-        raise SourceError(
-            f"the dump is not finished, or not there: it has no {missing[0]}",
-            segment=missing[0],
-            advice="check source.initial.uri, wait until the dump is finished, or dump again into an empty directory",
-        )
+        said = f"the dump is not finished, or not there: it has no {missing[0]}"
+        advice = "check source.initial.uri, wait until the dump is finished, or dump again into an empty directory"
+        raise SourceError(said, segment=missing[0], advice=advice)
     start, done = files.document(_START), files.document(_DONE)
     if start.of("consistent", bool) is False:
-        raise SourceError(
-            "the dump is not of one point: it was made with consistent: false",
-            segment=_START,
-            advice="dump again with consistent: true",
-        )
+        said = "the dump is not of one point: it was made with consistent: false"
+        raise SourceError(said, segment=_START, advice="dump again with consistent: true")
     charset = start.of("defaultCharacterSet", str)
     if charset is not None and charset not in _UTF8:
-        raise SourceError(
-            f"the dump's text is in {charset}, which is not read",
-            segment=_START,
-            advice="dump again with defaultCharacterSet: utf8mb4",
-        )
+        said = f"the dump's text is in {charset}, which is not read"
+        raise SourceError(said, segment=_START, advice="dump again with defaultCharacterSet: utf8mb4")
     utc = start.of("tzUtc", bool)
     if utc and initial.time_zone != "UTC":
-        raise SourceError(
-            f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
-            segment=_START,
-            advice="leave out source.initial.time_zone",
-        )
+        said = f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}"
+        raise SourceError(said, segment=_START, advice="leave out source.initial.time_zone")
     if utc is False and "time_zone" not in initial.model_fields_set:
-        raise SourceError(
-            "the dump has times in the zone of its server (tzUtc: false), which it does not say",
-            segment=_START,
-            advice="set source.initial.time_zone to that zone",
-        )
+        said = "the dump has times in the zone of its server (tzUtc: false), which it does not say"
+        raise SourceError(said, segment=_START, advice="set source.initial.time_zone to that zone")
     tables: list[DumpedTable | UnreadTable] = []
     for database in start.names("schemas"):
         basename = _basename(start, database)
@@ -87,11 +73,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
         files.known |= {f"{basename}.json", f"{basename}.sql"}
         for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
             if schema.of(flag, bool) is False:
-                raise SourceError(
-                    f"the dump of the database {database!r} has no {lacks}",
-                    segment=schema.path,
-                    advice="dump again without ddlOnly and dataOnly",
-                )
+                said = f"the dump of the database {database!r} has no {lacks}"
+                raise SourceError(said, segment=schema.path, advice="dump again without ddlOnly and dataOnly")
         counted = done.within("tableRows").within(database)
         for table in schema.names("tables"):
             name = TableName(database, table)
@@ -106,11 +89,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     contents.refuse_unknown(unknown, "MySQL Shell")
     log, offset, gtid = start.of("binlogFile", str), start.of("binlogPosition", int), start.of("gtidExecuted", str)
     if log == TIDB_LOG:
-        raise SourceError(
-            "the dump is of TiDB, of which MySQL Shell does not read one snapshot",
-            segment=_START,
-            advice="dump TiDB with Dumpling",
-        )
+        said = "the dump is of TiDB, of which MySQL Shell does not read one snapshot"
+        raise SourceError(said, segment=_START, advice="dump TiDB with Dumpling")
     if log and start.of("gtidExecutedInconsistent", bool):
         gtid = None  # Of another moment than the rows.
     position = position_of(log, None if offset is None else str(offset), gtid, _START)
@@ -203,10 +183,7 @@ def _basename(document: _Document, name: str) -> str:
 
 def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:
     """Return the files of a table or a partition: one with all rows, or chunks up to the one that is marked as the
-    last.
-
-    Raises `SourceError` when one is missing.
-    """
+    last. Raises `SourceError` when one is missing."""
     whole = files.objects.get(f"{basename}.{extension}")
     if whole is not None:
         return [whole]
@@ -219,15 +196,11 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
         path = f"{basename}@{number}.{extension}"
         if path not in files.objects:
             if f"{path}{_UNFINISHED}" in files.objects:
-                raise DumpError(
-                    "the dump is not finished: a file is being written",
-                    segment=f"{path}{_UNFINISHED}",
-                    advice="wait until it is finished, or dump again into an empty directory",
-                )
-            raise DumpError(
-                f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}",
-                segment=origin,
-            )
+                said = "the dump is not finished: a file is being written"
+                advice = "wait until it is finished, or dump again into an empty directory"
+                raise DumpError(said, segment=f"{path}{_UNFINISHED}", advice=advice)
+            said = f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}"
+            raise DumpError(said, segment=origin)
         found.append(files.objects[path])
 
 

@@ -44,19 +44,14 @@ def open_pieces(
     root: str, storage: StorageConfig, path: str, etag: str | None, compression: Compression | None
 ) -> Iterator[bytes]:
     """Read the content of a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, in tasks of other
-    processes.
-
-    Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or damaged.
-    """
+    processes. Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or
+    damaged."""
     return decompressed(shared_store(root, storage).pieces(path, PIECE, etag=etag), compression, path)
 
 
 def read_small(store: ObjectStore, file: StoredObject) -> bytes:
-    """Read the content of a file, decompressed according to its suffix.
-
-    Raises as `ObjectStore.read` does, and `SourceError` when it is damaged, or larger than `SMALL_FILE_LIMIT` bytes,
-    stored or decompressed.
-    """
+    """Read the content of a file, decompressed according to its suffix. Raises as `ObjectStore.read` does, and
+    `SourceError` when it is damaged, or larger than `SMALL_FILE_LIMIT` bytes, stored or decompressed."""
     content = store.read(file.path, limit=SMALL_FILE_LIMIT, etag=file.etag)
     compression = without_suffix(file.path)[1]
     if compression is None:
@@ -81,10 +76,8 @@ def read_text(store: ObjectStore, file: StoredObject) -> str:
 
 
 def decompressed(pieces: Iterator[bytes], compression: Compression | None, path: str) -> Iterator[bytes]:
-    """Yield the content of a compressed stream, in pieces of up to `PIECE` bytes, none of them empty.
-
-    Raises `SourceError` with `path` when it is truncated or damaged, and any error that `pieces` raises.
-    """
+    """Yield the content of a compressed stream, in pieces of up to `PIECE` bytes, none of them empty. Raises
+    `SourceError` with `path` when it is truncated or damaged, and any error that `pieces` raises."""
     if compression is None:
         yield from (piece for piece in pieces if piece)
         return
@@ -152,8 +145,5 @@ def _unsnapped(stream: io.BufferedReader[_Pieces], path: str) -> Iterator[bytes]
 
 
 def _damaged(path: str, compression: Compression, reason: str) -> SourceError:
-    return SourceError(
-        f"the {compression} file cannot be decompressed: {reason}",
-        segment=path,
-        advice="copy the file again from where it was dumped, or dump again",
-    )
+    said = f"the {compression} file cannot be decompressed: {reason}"
+    return SourceError(said, segment=path, advice="copy the file again from where it was dumped, or dump again")

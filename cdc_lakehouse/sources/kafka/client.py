@@ -73,10 +73,8 @@ _Client = TypeVar("_Client", Consumer, AdminClient)
 
 @dataclass(frozen=True, slots=True)
 class KafkaClient:
-    """How the brokers are reached. It is handed to tasks, secrets and all, and never shown.
-
-    A request is given up after `timeout_seconds`; a read without progress after `patience_seconds`.
-    """
+    """How the brokers are reached. It is handed to tasks, secrets and all, and never shown. A request is given up after
+    `timeout_seconds`; a read without progress after `patience_seconds`."""
 
     brokers: str
     settings: Mapping[str, str] = field(repr=False)
@@ -146,15 +144,11 @@ class ClientErrors:
         with self._lock:
             reported = dict(self._by_code)
         if _LOGIN & reported.keys():
-            return SourceError(
-                f"the Kafka brokers at {brokers} do not take the credentials",
-                advice="correct sasl.mechanism, sasl.username and sasl.password of source.kafka",
-            )
+            advice = "correct sasl.mechanism, sasl.username and sasl.password of source.kafka"
+            return SourceError(f"the Kafka brokers at {brokers} do not take the credentials", advice=advice)
         if _NOT_TRUSTED in reported.get(KafkaError._SSL, ""):
-            return SourceError(
-                f"the certificate of the Kafka brokers at {brokers} cannot be verified",
-                advice="set ssl.ca.location of source.kafka to the authority that issued it",
-            )
+            advice = "set ssl.ca.location of source.kafka to the authority that issued it"
+            return SourceError(f"the certificate of the Kafka brokers at {brokers} cannot be verified", advice=advice)
         names = sorted(KafkaError(code).name() for code in reported if code != KafkaError._ALL_BROKERS_DOWN)
         said = names or ([] if error is None else [error.name()])
         return SourceUnreachableError(
@@ -193,11 +187,9 @@ _LIMIT: Final = 128 << 20
 
 
 def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
-    """Read the complete message of the claim check that a message names by `location`. Its file is below `uri`.
-
-    Raises `SourceError` when the location names no such file or the file is not a claim check, `ObjectMissingError`
-    when it does not exist, and as `ObjectStore.read` does.
-    """
+    """Read the complete message of the claim check that a message names by `location`. Its file is below `uri`. Raises
+    `SourceError` when the location names no such file or the file is not a claim check, `ObjectMissingError` when it
+    does not exist, and as `ObjectStore.read` does."""
     name = location.rsplit("/", 1)[-1]
     if not _NAME.fullmatch(name):
         raise SourceError("the message names a claim check whose name is none of TiCDC's", segment=name)
@@ -244,10 +236,9 @@ class Topic:
 
 def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
     """Read the current topics that the source names or its pattern matches, but for those that are internal to the
-    brokers. This takes three or four requests. Missing ones are left out; `find_faults` returns them.
-
-    Raises `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not
-    answer, `ConfigurationError` when the client does not take its settings."""
+    brokers. This takes three or four requests. Missing ones are left out; `find_faults` returns them. Raises
+    `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not answer,
+    `ConfigurationError` when the client does not take its settings."""
     cluster = _Cluster(client or KafkaClient.of(source))
     try:
         topics = cluster.topics(source)
@@ -387,10 +378,8 @@ def _start(source: KafkaSource, partition: LogPartition, bounds: Bounds, landed:
             # A later partition is new as a whole, wherever the feed began.
             return bounds.end if start == "latest" and not landed.began else bounds.low
         if not bounds.low <= chosen <= bounds.end:
-            raise SourceError(
-                f"{partition.named} has no offset {chosen}: it holds those from {bounds.low} on, before {bounds.end}",
-                advice="correct source.start",
-            )
+            said = f"{partition.named} has no offset {chosen}: it holds those from {bounds.low} on, before {bounds.end}"
+            raise SourceError(said, advice="correct source.start")
         return chosen
     if end < bounds.low:
         if chosen is not None and bounds.low <= chosen <= bounds.end:

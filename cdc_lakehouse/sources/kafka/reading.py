@@ -54,13 +54,10 @@ _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
 
 class RangeReader:
     """Reads ranges of different partitions, side by side, each in its order: `messages` yields the messages of all of
-    them.
-
-    A fault ends the range that it concerns, and the others continue; a fault of the brokers ends all. Then `ends` says
-    how far the ranges were read, and `faults` what went wrong: `SourceError` for messages that are lost, that may not
-    or cannot be read, or that are larger than the client accepts; `SourceUnreachableError` when nothing came for a
-    while.
-    """
+    them. A fault ends the range that it concerns, and the others continue; a fault of the brokers ends all. Then `ends`
+    says how far the ranges were read, and `faults` what went wrong: `SourceError` for messages that are lost, that may
+    not or cannot be read, or that are larger than the client accepts; `SourceUnreachableError` when nothing came for a
+    while."""
 
     def __init__(self, client: KafkaClient, ranges: Sequence[OffsetRange]) -> None:
         self._client = client
@@ -306,11 +303,8 @@ def choose_ranges(
     offsets: Mapping[LogPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
     """Choose the ranges to read from partitions with (from, before) offsets: at most `max_records` offsets, and about
-    `max_bytes` bytes of keys and values.
-
-    What a partition does not need is shared by the others. Each partition with new offsets gets at least one offset,
-    whatever the limits are, so that none waits forever.
-    """
+    `max_bytes` bytes of keys and values. What a partition does not need is shared by the others. Each partition with
+    new offsets gets at least one offset, whatever the limits are, so that none waits forever."""
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
     found = {each: landed.record_bytes(each.topic) for each in left}
     sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in found.items()}
@@ -351,10 +345,9 @@ def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> i
 def split_ranges(
     ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: int
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Distribute the ranges over groups, for about `tasks` tasks with about equal work.
-
-    Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
-    might have to end early, and what is behind would be read twice."""
+    """Distribute the ranges over groups, for about `tasks` tasks with about equal work. Large ranges are cut, and each
+    part is a group of its own; but not where the size of records is not known: a part might have to end early, and what
+    is behind would be read twice."""
     costs = {part: _cost(part, landed) for part in ranges}
     share = max(_WORTH_A_TASK, math.ceil(sum(costs.values()) / tasks))
     parts: list[OffsetRange] = []

@@ -74,12 +74,9 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
         """Yield everything below a directory prefix, in no order; with `after`, only what sorts after that path in the
-        byte order of paths. Earlier objects cost little: they are not read.
-
-        A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed, and
-        `SourceError` for a key that no request can be made for: part of it is empty, `.` or `..`, or has control
-        characters.
-        """
+        byte order of paths. Earlier objects cost little: they are not read. A prefix without objects gives nothing.
+        Raises `SourceUnreachableError` when the root cannot be listed, and `SourceError` for a key that no request can
+        be made for: part of it is empty, `.` or `..`, or has control characters."""
         ...
 
     def directories(self, prefix: str = "") -> tuple[str, ...]:
@@ -88,11 +85,9 @@ class ObjectStore(Protocol):
         ...
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        """Read a whole object; with `etag`, only the one that was listed with it.
-
-        Raises `ObjectMissingError`, `ObjectChangedError` when it is another one by now or changes while it is read, or
-        `SourceError` when it is larger than `limit` bytes.
-        """
+        """Read a whole object; with `etag`, only the one that was listed with it. Raises `ObjectMissingError`,
+        `ObjectChangedError` when it is another one by now or changes while it is read, or `SourceError` when it is
+        larger than `limit` bytes."""
         ...
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
@@ -101,10 +96,8 @@ class ObjectStore(Protocol):
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         """Yield a whole object, `size_of_piece` bytes at a time (at least 1); the last piece may be shorter, and an
-        empty object has none. No more than one piece is held.
-
-        Raises as `read` does, at the piece that cannot be read: pieces before it are of the same object.
-        """
+        empty object has none. No more than one piece is held. Raises as `read` does, at the piece that cannot be read:
+        pieces before it are of the same object."""
         ...
 
 
@@ -132,10 +125,8 @@ class Location:
 
     @classmethod
     def of(cls, uri: str) -> Location:
-        """Parse an absolute URI (see `config.anchor_uri`). Names are used as they are, not percent-decoded.
-
-        Raises `ConfigurationError` for a service that is not supported, and for a URI that names no bucket.
-        """
+        """Parse an absolute URI (see `config.anchor_uri`). Names are used as they are, not percent-decoded. Raises
+        `ConfigurationError` for a service that is not supported, and for a URI that names no bucket."""
         scheme, _, rest = uri.partition("://")
         service = _SERVICES.get(scheme)
         if service is None:
@@ -300,11 +291,9 @@ T = TypeVar("T")
 
 
 class RemoteStore(ObjectStore):
-    """The `ObjectStore` of a bucket of S3, GCS or Azure, or of a prefix of it.
-
-    An error's text contains URLs (with a SAS token: signed ones) and the service's whole response, so only the HTTP
-    status, the service's error code and the client's own name of the kind are passed on.
-    """
+    """The `ObjectStore` of a bucket of S3, GCS or Azure, or of a prefix of it. An error's text contains URLs (with a
+    SAS token: signed ones) and the service's whole response, so only the HTTP status, the service's error code and the
+    client's own name of the kind are passed on."""
 
     def __init__(self, location: Location, storage: StorageConfig) -> None:
         """Make no request. Raise `ConfigurationError` when a setting is missing or the client does not accept it."""
@@ -338,10 +327,8 @@ class RemoteStore(ObjectStore):
         else:
             kind, settings = AzureStore, storage.azure.of(location.bucket)
             if (account := location.account or settings.account) is None:
-                raise ConfigurationError(
-                    f"{location.uri} names no storage account",
-                    advice="set storage.azure.account, or use abfss://container@account…",
-                )
+                said = f"{location.uri} names no storage account"
+                raise ConfigurationError(said, advice="set storage.azure.account, or use abfss://container@account…")
             config = {
                 "account_name": account, "sas_key": settings.sas_token, "endpoint": settings.endpoint,
                 "account_key": settings.account_key, "tenant_id": settings.tenant_id, "client_id": settings.client_id,
@@ -540,10 +527,8 @@ def _plain(etag: str | None) -> str:
 
 
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
-    """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet.
-
-    Raises `ConfigurationError` as `Location.of` and `RemoteStore` do.
-    """
+    """Open the store at an absolute URI (see `config.anchor_uri`). No request is made yet. Raises `ConfigurationError`
+    as `Location.of` and `RemoteStore` do."""
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
@@ -588,11 +573,8 @@ def read_in_parts(
     if root.startswith("file:"):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:
-                raise SourceError(
-                    f"the file is larger than {SEGMENT_LIMIT} bytes",
-                    segment=segment.path,
-                    advice="let the changefeed write smaller files (file-size)",
-                )
+                advice = "let the changefeed write smaller files (file-size)"
+                raise SourceError(f"the file is larger than {SEGMENT_LIMIT} bytes", segment=segment.path, advice=advice)
             yield segment, store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
         return
     # Whole; small ones are requested ahead, because each response takes time.

@@ -52,10 +52,8 @@ class S3Credentials:
 
 
 def s3_credentials(settings: S3Storage) -> S3Credentials | None:
-    """Return the credentials that sign requests; None where they are not signed.
-
-    Raises `ConfigurationError` when no credentials are found, or boto3 does not accept the settings.
-    """
+    """Return the credentials that sign requests; None where they are not signed. Raises `ConfigurationError` when no
+    credentials are found, or boto3 does not accept the settings."""
     if settings.anonymous:
         return None
     try:

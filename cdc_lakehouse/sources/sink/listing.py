@@ -248,11 +248,9 @@ def _with_new_files(
 
 
 def _oldest_date(files: Iterable[DataFile], separator: DateSeparator, now: datetime.datetime) -> str | None:
-    """The first date whose directories may gain files, None where that is not known.
-
-    A date is the wall clock's at the flush, so a directory is complete once there is one that is later by more than
-    time zones differ. A date ahead of this machine's own clock is not trusted: it may have to be withdrawn.
-    """
+    """The first date whose directories may gain files, None where that is not known. A date is the wall clock's at the
+    flush, so a directory is complete once there is one that is later by more than time zones differ. A date ahead of
+    this machine's own clock is not trusted: it may have to be withdrawn."""
     form = _DATE_FORMATS.get(separator)
     if form is None:
         return None
@@ -289,11 +287,8 @@ _Result = tuple[_Found, Sequence[Callable[[], Any]]]
 
 def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
     """List what the sink holds beyond its frontier, some of the known files, all schema files, and all of the watched
-    directories.
-
-    Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
-    layout.
-    """
+    directories. Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written
+    with another layout."""
     walk = _Walk(store, source, frontier)
     steps: list[Callable[[], Any]] = [partial(walk.above_tables, "")]
     steps += (partial(walk.whole, f"{path}/") for path in set(watched))

@@ -129,18 +129,13 @@ class Listing:
 def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
     """Read the sink's checkpoint-ts: every event at or below it is in the files.
 
-    Read it before listing the sink, so that the listing has everything that it promises.
-
-    Raises `CheckpointError` when it is missing, is not what TiCDC writes, or is too far ahead of `now`.
-    """
+    Read it before listing the sink, so that the listing has everything that it promises. Raises `CheckpointError` when
+    it is missing, is not what TiCDC writes, or is too far ahead of `now`."""
     try:
         content = store.read(METADATA, limit=METADATA_LIMIT)
     except ObjectMissingError:
-        raise CheckpointError(
-            "the sink has no metadata file",
-            segment=METADATA,
-            advice="check source.uri, or wait for the first checkpoint",
-        ) from None
+        advice = "check source.uri, or wait for the first checkpoint"
+        raise CheckpointError("the sink has no metadata file", segment=METADATA, advice=advice) from None
     except SourceError as error:
         raise CheckpointError(error.message, segment=METADATA, advice=error.advice) from error
     fault = partial(CheckpointError, segment=METADATA)
@@ -159,21 +154,16 @@ def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
 
 
 def list_sink(store: ObjectStore, source: StorageSinkSource) -> Listing:
-    """List everything in the sink, classified by its path.
-
-    Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
-    layout.
-    """
+    """List everything in the sink, classified by its path. Raises `SourceUnreachableError` when the sink cannot be
+    listed, and `SourceError` when it was written with another layout."""
     return classify(store.list(), source)
 
 
 def classify(
     objects: Iterable[StoredObject | UnreadableDirectory], source: StorageSinkSource, tables: Iterable[str] = ()
 ) -> Listing:
-    """Classify objects of a sink; `tables` are known directories of tables besides those with schema files.
-
-    Raises `SourceError` when a data file has another layout.
-    """
+    """Classify objects of a sink; `tables` are known directories of tables besides those with schema files. Raises
+    `SourceError` when a data file has another layout."""
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
@@ -211,11 +201,8 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
     content = store.read(index.path, limit=INDEX_LIMIT)
     name = content.decode("utf-8", "replace").strip()
     if not re.fullmatch(r"CDC(?:_\d+_)?\d{6,20}\.\w+", name):
-        raise SourceError(
-            f"the index file does not name a data file: {name[:80]!r}",
-            segment=index.path,
-            advice="restore the file as TiCDC wrote it",
-        )
+        said = f"the index file does not name a data file: {name[:80]!r}"
+        raise SourceError(said, segment=index.path, advice="restore the file as TiCDC wrote it")
     return f"{index.directory}/{name}"
 
 
@@ -289,11 +276,8 @@ def _refuse_other_layout(path: str, source: StorageSinkSource) -> None:
         ("date-separator", _SEPARATORS[len(match["date"] or "")], source.date_separator),
     ):
         if other != given:
-            raise SourceError(
-                f"the sink was written with {option} {other}, the configuration says {given}",
-                segment=path,
-                advice=f"set source.{option.replace('-', '_')} to {other}",
-            )
+            said = f"the sink was written with {option} {other}, the configuration says {given}"
+            raise SourceError(said, segment=path, advice=f"set source.{option.replace('-', '_')} to {other}")
 
 
 # Detection of the options that a storage sink was written with, from the paths of its files.
@@ -307,12 +291,9 @@ DEFAULT_SEPARATOR: Final[DateSeparator] = "day"
 
 @dataclass(frozen=True)
 class DetectedSink:
-    """The findings about a sink from its files; None where no data file shows it.
-
-    `tables`: `(database, table)`, none where directories are named by table ids. `first_date`: the first date
-    directory. `samples`: the largest data files, each with the directory of its table. `whole`: whether the whole store
-    was examined.
-    """
+    """The findings about a sink from its files; None where no data file shows it. `tables`: `(database, table)`, none
+    where directories are named by table ids. `first_date`: the first date directory. `samples`: the largest data files,
+    each with the directory of its table. `whole`: whether the whole store was examined."""
 
     protocol: Protocol | None
     separator: DateSeparator | None
@@ -372,10 +353,8 @@ _ESCAPE: Final = re.compile(rb"\\(ufffd|.)", re.DOTALL)
 
 
 def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
-    """Read one schema file: its statement, with the resulting columns.
-
-    Raises `SchemaFileError` when the content is invalid, and as `ObjectStore.read` does.
-    """
+    """Read one schema file: its statement, with the resulting columns. Raises `SchemaFileError` when the content is
+    invalid, and as `ObjectStore.read` does."""
     content = store.read(file.path, limit=SCHEMA_FILE_LIMIT)
     fault = partial(SchemaFileError, segment=file.path)
     table = read_json(content, "the schema file", fault)
