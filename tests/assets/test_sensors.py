@@ -35,8 +35,7 @@ from tests.kit.leases import LEASE, MAINTENANCE, holder_of, later, lease_of, now
 from tests.kit.other_writer import expire_all
 from tests.kit.waiting import until
 from tests.pipeline import T0, Sink, lake_in
-from tests.sources.canal.binlogs import binlog_of
-from tests.sources.canal.servers import HandMadeCanal, closed_port, serving
+from tests.sources.canal.servers import HandMadeCanal, binlog_of, closed_port, serving
 
 RUN = "0d6ab5b2-9f1e-4b1e-8a52-000000000001"
 LOG = binlog_of([{"kind": "mysql", "rows": 5, "seconds": 1, "rotated": False}] * 4).entries

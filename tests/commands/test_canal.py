@@ -21,8 +21,7 @@ from tests.commands import call
 from tests.kit.scripted_lake import before, publish
 from tests.pipeline import lake_in
 from tests.sources.canal import servers
-from tests.sources.canal.binlogs import binlog_of
-from tests.sources.canal.servers import OPENING, HandMadeCanal, refusal, serving
+from tests.sources.canal.servers import OPENING, HandMadeCanal, binlog_of, refusal, serving
 
 ENTRIES = capture("mysql8.0.12").entries
 

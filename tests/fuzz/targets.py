@@ -41,7 +41,7 @@ from tests.decoders.test_messages import CASES as MESSAGE_CASES
 from tests.decoders.test_messages import FORMATS_OF, value_of
 from tests.kit.decoding import DATABASE, TABLE, Reading
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
-from tests.sources.dump.test_directories import KINDS, ODD, WRITERS, read
+from tests.sources.dump.test_dumps import KINDS, ODD, WRITERS, read
 
 _NOW: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _TS: Final = 450_000_000_000_000_001

@@ -21,8 +21,7 @@ from tests import LONG
 from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
-from tests.sources.canal.binlogs import Binlog, binlog_of, binlogs, number_of
-from tests.sources.canal.servers import HandMadeCanal, closed_port, serving
+from tests.sources.canal.servers import Binlog, HandMadeCanal, binlog_of, binlogs, closed_port, number_of, serving
 
 KILLS = [
     None,

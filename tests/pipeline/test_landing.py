@@ -30,7 +30,7 @@ from tests.kit.lakes import TestLake
 from tests.kit.sink_layouts import look_closely
 from tests.lake import ID
 from tests.pipeline import DAY, T0, Sink, paths
-from tests.sources.changing_sink import CountingStore
+from tests.sources.test_walk import CountingStore
 
 # Later than all files of a test, by the clocks' tolerance too.
 LATER = tso(utc_now() + datetime.timedelta(hours=1)) - T0

@@ -1,0 +1,364 @@
+"""Directories of dumps: `cases/*.txt` say what is read of each, or why it is refused.
+
+The file's tool writes the tables of a case. Lines of a case change the directory:
+
+    written {"suffix": ".gz"}    how the tool writes it
+    read {"time_zone": "UTC"}    with this configuration
+    rm a.sql, mv a.sql b.sql     a file less, another name
+    a.sql <- text                a file, compressed by its suffix (`<=` is never compressed)
+    a.sql: before ~> after       another text
+    a.json: name = value         another value in JSON; `name -` removes it
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.statements import parse_type
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import DumpCsv, InitialLoad, StorageConfig
+from cdc_lakehouse.errors import ObjectChangedError, SourceError, StoredFormError
+from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.dump import reading
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpPosition, Notation, list_objects
+from cdc_lakehouse.sources.dump.database import (
+    End,
+    Plan,
+    PlannedTable,
+    directory_of,
+    read_database_dump,
+    read_document,
+    stored_document,
+)
+from cdc_lakehouse.sources.dump.directory import read_dump
+from cdc_lakehouse.sources.dump.mydumper import parse_load_data
+from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
+from cdc_lakehouse.sources.object_store import LocalStore, ObjectStore, open_store
+from tests.kit import decoding, dumps
+from tests.kit.case_files import Case, bytes_of, edited, read_cases, text_of
+from tests.kit.dumps import COMPRESSED, SNAPPY_BEGIN, DumpTable, snappy_chunk
+
+KINDS = DumpTable(
+    "shop",
+    "kinds",
+    {
+        "id": "bigint NOT NULL",
+        "price": "decimal(10,2) DEFAULT '1.50'",
+        "doubled": "decimal(11,2) GENERATED ALWAYS AS (`price` * 2) VIRTUAL",
+        "note": "varchar(20) COMMENT 'a; b'",
+        "raw": "varbinary(16)",
+    },
+    [
+        (1, Decimal("2.50"), "plain", b"\x00\xff\\"),
+        (2, None, "a,b\t'\"\\\r\n", None),
+        (3, Decimal("-0.01"), "", b""),
+        (4, Decimal("0.00"), "\\N", b"\n"),
+        (5, Decimal("7.00"), "日本", b"\x80"),
+    ],
+    ",\n  PRIMARY KEY (`id`)\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='it''s'\n"
+    "/*!50100 PARTITION BY HASH (id) PARTITIONS 4 */",
+)
+EMPTY = DumpTable("shop", "empty", {"a": "int"})
+ODD = DumpTable("sh.op", "a.b/c%2E-Schema x*", {"a`b": "int"}, [(1,)])
+COMPUTED = DumpTable("d", "computed", {"g": "int GENERATED ALWAYS AS (1) STORED"}, [(), ()])
+TABLES = {"kinds": KINDS, "empty": EMPTY, "odd": ODD, "computed": COMPUTED}
+WRITERS: dict[str, Callable[..., Path]] = {
+    "dumpling": dumps.dumpling, "mydumper": dumps.mydumper, "mysqlshell": dumps.mysqlshell,
+}  # fmt: skip
+CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/*.txt")))
+
+
+def read(root: Path, tool: str, **options: Any) -> Dump:
+    return read_dump(LocalStore(root), InitialLoad.model_validate({"type": tool, "uri": f"file://{root}", **options}))
+
+
+def change(root: Path, line: str) -> None:
+    verb, _, rest = line.partition(" ")
+    match verb:
+        case "rm":
+            (root / rest).unlink()
+        case "mv":
+            before, after = rest.split(" ")
+            (root / before).rename(root / after)
+        case _ if " <- " in line or " <= " in line:
+            name, sign, content = line.partition(" <- " if " <- " in line else " <= ")
+            suffix = Path(name).suffix if sign == " <- " else ""
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(COMPRESSED.get(suffix, bytes)(bytes_of(content)))
+        case _ if " ~> " in line:
+            name, _, edit = line.partition(": ")
+            before, _, after = edit.partition(" ~> ")
+            content = (root / name).read_bytes()
+            assert bytes_of(before) in content, line
+            (root / name).write_bytes(content.replace(bytes_of(before), bytes_of(after)))
+        case _:
+            name, _, edit = line.partition(": ")
+            (root / name).write_bytes(edited(json.loads((root / name).read_bytes()), [edit]))
+
+
+def shown(found: Dump) -> Iterator[str]:
+    yield f"at {position(found.position)}"
+    for table in found.tables:
+        counted = "" if table.rows is None else f" {table.rows} rows"
+        yield text_of(f"{table.name}{counted}: {table.schema_path}")
+        notations = list(dict.fromkeys(notation_text(file.notation) for file in table.files))
+        yield from (f"  as {notation}" for notation in notations)
+        yield from (f"  from {text_of(file.path)}" for file in table.files)
+    yield from (f"unread {table.name}, {table.schema_path}: {table.reason}" for table in found.unread)
+
+
+def position(at: DumpPosition) -> str:
+    return " ".join(f"{each.name} {value}" for each in fields(at) if (value := getattr(at, each.name)) is not None)
+
+
+def notation_text(notation: Notation) -> str:
+    """The kind, and what is not its default."""
+    usual = type(notation)(notation.columns)
+    others = [each.name for each in fields(notation) if getattr(notation, each.name) != getattr(usual, each.name)]
+    values = [f"{name}={text_of(repr(getattr(notation, name)))}" for name in others]
+    kind = type(notation).__name__.removesuffix("Notation").lower()
+    return " ".join([kind, ",".join(notation.columns) or "nothing", *values])
+
+
+def rows_of(root: Path, dumped: DumpedTable, table: DumpTable) -> list[dict[str, Any]]:
+    """The rows of all files, as decoders read them by the notation."""
+    columns = {name: parse_type(definition.split(" ")[0]) for name, definition in table.columns.items()}
+    events = list[dict[str, Any]]()
+    for file in dumped.files:
+        context = decoding.dump_context(file.notation, columns, table=table.name)
+        pieces = open_pieces(f"file://{root}", StorageConfig.nothing(), file.path, file.etag, file.compression)
+        events += decoding.read_dump(pieces, context)
+    return decoding.images(events)
+
+
+def text(value: dumps.Value) -> str | None:
+    return value.decode("latin-1") if isinstance(value, bytes) else None if value is None else str(value)
+
+
+def check_rows(root: Path, found: Dump, tables: Sequence[DumpTable]) -> None:
+    """A dump that is as its tool wrote it has all statements and rows."""
+    for dumped, table in zip(found.tables, sorted(tables, key=lambda each: (each.database, each.name)), strict=True):
+        assert (dumped.name.database, dumped.name.table) == (table.database, table.name)
+        assert dumped.create_statement == table.create
+        expected = [dict(zip(table.row_columns, map(text, row), strict=True)) for row in table.rows]
+        assert rows_of(root, dumped, table) == expected
+
+
+def results_of(case: Case, root: Path) -> list[str]:
+    tool, settings = case.file.stem, case.settings
+    if "load_data" in settings:
+        try:
+            return [notation_text(parse_load_data(" ".join(case.own)))]
+        except DdlSyntaxError as error:
+            return [text_of(f"error: {error}")]
+    edits = [line for line in case.own if not line.startswith(("written ", "read "))]
+    form, options = (
+        {
+            name: value
+            for line in case.own
+            if line.startswith(f"{verb} ")
+            for name, value in json.loads(line[len(verb) + 1 :]).items()
+        }
+        for verb in ("written", "read")
+    )
+    form = {**settings.get("written", {}), **form}
+    if "csv" in form:
+        form["csv"] = DumpCsv.model_validate(form["csv"]) if isinstance(form["csv"], dict) else form["csv"]
+    tables = [TABLES.get(name) or DumpTable("d", name, {"a": "int"}, [(1,)]) for name in settings["tables"]]
+    WRITERS[tool](root, tables, **form)
+    for line in edits:
+        change(root, line)
+    try:
+        found = read(root, tool, **options)
+    except SourceError as error:
+        # What Python's and Arrow's parsers say differs between their versions.
+        return [text_of("error: " + re.sub(r"(not JSON|be decompressed): .*? (?=\[)", r"\1 ", str(error)))]
+    if not edits:
+        check_rows(root, found, tables)
+    return list(shown(found))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_directory_of_dump_is_read(case: Case, tmp_path: Path, update: bool) -> None:
+    case.compare(results_of(case, tmp_path), update=update)
+
+
+# --- Compressed files: their content in pieces, and the errors of damaged ones ---
+
+RANDOM = random.Random(3).randbytes(150_000)
+CONTENT = b"some rows,\\N\r\n" * 20_000 + RANDOM
+SUFFIXES: dict[Compression | None, str] = {"gzip": ".gz", "snappy": ".snappy", "zstd": ".zst", None: ""}
+CODECS: tuple[Compression, ...] = ("gzip", "snappy", "zstd")
+
+
+def cut(content: bytes, size: int) -> Iterator[bytes]:
+    return (content[start : start + size] for start in range(0, len(content), size))
+
+
+@pytest.mark.parametrize("size", [1, 4099, 1 << 22])
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_content_is_read_in_pieces_of_any_size(kind: Compression | None, size: int) -> None:
+    """Of several streams, too, one after the other."""
+    content = CONTENT if size > 1 else CONTENT[-3000:]
+    compressed = b"".join(map(COMPRESSED[SUFFIXES[kind]], (content, b"", b"two")))
+    pieces = list(decompressed(cut(compressed, size), kind, "f"))
+    assert b"".join(pieces) == content + b"two"
+    assert all(0 < len(piece) <= reading.PIECE for piece in pieces)
+    assert list(decompressed(iter([COMPRESSED[SUFFIXES[kind]](b"")]), kind, "f")) == []
+
+
+WHOLE = {kind: COMPRESSED[SUFFIXES[kind]](RANDOM) for kind in CODECS}
+
+
+def flipped(kind: Compression, place: int) -> bytes:
+    content = bytearray(WHOLE[kind])
+    content[place] ^= 0x41
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        *((kind, WHOLE[kind][:left]) for kind in CODECS for left in (0, 1, 9, 5000, -1)),
+        *((kind, flipped(kind, place)) for kind in ("gzip", "snappy") for place in (0, 20, 5000, -6)),
+        *((kind, b"INSERT INTO `t` VALUES\n(1);\n") for kind in CODECS),
+        *((kind, WHOLE[kind] + b"more of it") for kind in CODECS),
+    ],
+    ids=lambda each: each if isinstance(each, str) else f"{len(each)} bytes",
+)
+def test_damaged_file_is_refused(kind: Compression, content: bytes) -> None:
+    with pytest.raises(SourceError, match=rf"the {kind} file cannot be decompressed: .*\[segment d/f\].*copy"):
+        list(decompressed(cut(content, 1000), kind, "d/f"))
+
+
+def test_snappy_chunks_of_all_kinds_are_read() -> None:
+    skipped = b"\xfe\x03\x00\x00abc\x80\x00\x00\x00"
+    content = SNAPPY_BEGIN + snappy_chunk(b"one") + skipped + snappy_chunk(b"two", 1) + SNAPPY_BEGIN + snappy_chunk(b"")
+    assert list(decompressed(cut(content, 3), "snappy", "f")) == [b"one", b"two"]
+    longest = SNAPPY_BEGIN + b"\x80\xff\xff\xff" + bytes((1 << 24) - 1) + snappy_chunk(b"one")
+    assert list(decompressed(iter([longest]), "snappy", "f")) == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "problem"),
+    [
+        (b"\x02\x01\x00\x00x", "unsupported chunk type: 2"),
+        (b"\xff\x06\x00\x00sNaPpX", "stream header"),
+        (b"\x00\x03\x00\x00abc", "chunk length: 3"),
+        (b"\x01\x03\x00\x00abc", "chunk length: 3"),
+        (snappy_chunk(bytes(65537), 1), "cannot be decompressed"),
+        (b"\x00\x0a\x00\x00abcd\xff\xff\xff\xff\xff\x0f", "cannot be decompressed"),
+        (b"\x00\x05\x00\x00abcd\x05", "cannot be decompressed"),
+        (snappy_chunk(b"abc", 1)[:-1] + b"d", "checksum"),
+        (snappy_chunk(b"abc")[:-1], "ends within a chunk"),
+        (b"\x00\x05", "ends within a chunk"),
+    ],
+)
+def test_damaged_snappy_chunk_is_refused(chunk: bytes, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
+        list(decompressed(iter([SNAPPY_BEGIN + chunk]), "snappy", "f"))
+    with pytest.raises(SourceError, match="does not begin"):
+        list(decompressed(iter([chunk]), "snappy", "f"))
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_file_is_opened_in_a_task(tmp_path: Path, kind: Compression | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    dumps.write(tmp_path, "f", b"a" * 10_000, SUFFIXES[kind])
+    store = LocalStore(tmp_path)
+    (file,) = list_objects(store)
+    pieces = open_pieces(store.uri, StorageConfig.nothing(), file.path, file.etag, kind)
+    assert b"".join(pieces) == read_small(store, file) == b"a" * 10_000
+    with pytest.raises(ObjectChangedError, match="changed since"):
+        list(open_pieces(store.uri, StorageConfig.nothing(), file.path, "other", kind))
+    monkeypatch.setattr(reading, "SMALL_FILE_LIMIT", 9_999)
+    with pytest.raises(SourceError, match=r"larger than 9999 bytes"):
+        read_small(store, file)
+
+
+# --- A dump that was read of the database. The text here is in lakes: a failing test says that lakes cannot be read ---
+
+STATEMENT = "CREATE TABLE `a` (`id` int NOT NULL, `raw` blob, PRIMARY KEY (`id`))"
+BEGIN, UNTIL = DumpPosition(log_file="bin.1", log_offset=4, gtid="g:1", server_id=7), DumpPosition(tso=9)
+RANGES = (KeyRange(None, ("1",)), KeyRange(("1",), None))
+PLAN = Plan(
+    ["*"], BEGIN, 3,
+    {
+        "d.a": PlannedTable(TableDefinition(TableName("d", "a"), STATEMENT, "2026", 30), "t000001/", BEGIN, RANGES),
+        "d.ö": PlannedTable(TableDefinition(TableName("d", "ö"), STATEMENT, ""), "t000002/", UNTIL, RANGES[:1]),
+    },
+)  # fmt: skip
+END = End(UNTIL, ["000001/t000001/000000000-aa.3.done", "000001/t000001/000000001-bb.2.done"], {"d.ö": "why"})
+STORED = (
+    '{"format": 1, "wanted": ["*"], "position": {"log_file": "bin.1", "log_offset": '
+    '4, "gtid": "g:1", "server_id": 7}, "begun": 3, "tables": {"d.a": {"definition": {"name": {"database": "d", '
+    '"table": "a"}, "statement": "CREATE TABLE `a` (`id` int NOT NULL, `raw` blob, PRIMARY KEY (`id`))", "created": '
+    '"2026", "estimated_rows": 30}, "directory": "t000001/", "position": {"log_file": "bin.1", "log_offset": 4, "gtid":'
+    ' "g:1", "server_id": 7}, "ranges": [{"upper": ["1"]}, {"lower": ["1"]}]}'
+)
+STORED_END = (
+    '{"format": 1, "until": {"tso": 9}, "done": ["000001/t000001/000000000-aa.3.done", '
+    '"000001/t000001/000000001-bb.2.done"], "failed": {"d.ö": "why"}}'
+)
+
+
+def test_plan_and_end_are_stored_by_these_keys() -> None:
+    assert stored_document(PLAN).startswith(f"{STORED}, ") and stored_document(END) == STORED_END
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """Of a dump that has ended; of its second range two tasks read rows."""
+    rows = ("000000000-aa-0000", "000000001-bb-0000", "000000001-cc-0000")
+    files = {f"t000001/{name}.rows": "…" for name in rows}
+    files |= {path.removeprefix("000001/"): "done" for path in [*END.done, "000001/t000001/000000001-cc.9.done"]}
+    for path, content in {**files, "plan.json": stored_document(PLAN), "dump.json": stored_document(END)}.items():
+        (tmp_path / directory_of(1, path)).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / directory_of(1, path)).write_text(content, encoding="utf-8")
+    return open_store(tmp_path.as_uri(), StorageConfig())
+
+
+def test_dump_has_the_ranges_that_its_end_names(store: ObjectStore, tmp_path: Path) -> None:
+    # Keys of a later release are ignored; without a number it is form 1.
+    (tmp_path / "000001/dump.json").write_text(json.dumps({**json.loads(STORED_END), "of later": 1}))
+    plan = stored_document(PLAN).replace('"format": 1', '"of": 1').replace('"directory":', '"later": 1, "directory":')
+    (tmp_path / "000001/plan.json").write_text(plan, encoding="utf-8")
+    dump = read_database_dump(store, 1)
+    assert (dump.position, dump.until) == (BEGIN, UNTIL)
+    (table,) = dump.tables
+    assert (table.name, table.position, table.rows) == (TableName("d", "a"), BEGIN, 5)
+    assert [Path(file.path).name[:12] for file in table.files] == ["000000000-aa", "000000001-bb"]
+    (unread,) = dump.unread
+    assert unread.name == TableName("d", "ö") and unread.reason.startswith("why; `cdc-lakehouse load --table d.ö`")
+
+
+@pytest.mark.parametrize("path", ["000000001-bb.2.done", "000000000-aa-0000.rows"])
+def test_dump_without_one_of_its_ranges_is_refused(store: ObjectStore, tmp_path: Path, path: str) -> None:
+    (tmp_path / "000001/t000001" / path).unlink()
+    with pytest.raises(SourceError, match=r"read of d.a is not there.*: remove .*/000001/, and it is read again"):
+        read_database_dump(store, 1)
+
+
+def test_a_part_that_cannot_be_listed_is_named(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "000001/loop").symlink_to("loop")
+    with pytest.raises(SourceError, match=r"^what was read of the database cannot be listed: .*/loop\]: remove"):
+        read_database_dump(store, 1)
+
+
+def test_another_form_is_refused(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "000001/dump.json").write_text('{"format": 2}')
+    with pytest.raises(StoredFormError, match="was written in form 2"):
+        read_database_dump(store, 1)
+    for text in ("{", "[]", "{}"):
+        (tmp_path / "000001/dump.json").write_text(text)
+        with pytest.raises(SourceError, match=r"is unusable: [^\n]*$"):
+            read_document(store, 1, End)
