@@ -1,20 +1,16 @@
-"""A small shop: its tables, transactions and DDL, and its current rows. Everything is determined by a seed.
-
-A shop knows nothing of files. It can be saved as JSON between two transactions and continue in another process.
+"""A small shop: its tables, transactions and DDL, and its current rows. Everything is determined by a seed. A shop can
+be saved as JSON between two transactions and continue in another process.
 
 The tables have at least one column of every kind of type; their texts are ones that a pipeline must preserve (unicode,
 quotes, line ends). DDL text is as TiCDC prints it: names in backquotes, key words in upper case, texts with their
 character set.
-
-The sample changefeed has a shop's history, written at once, and its ongoing changes:
 
     write_history(directory, start=…, end=…, transactions=2_000)
     for checkpoint_ts in follow(directory, pause_seconds=5):
         …
 
 Every date of a history has data files, from the first flush, at most five hours after the start. The generator's own
-state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
-"""
+state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes."""
 
 from __future__ import annotations
 
@@ -106,8 +102,6 @@ SCHEMA_CHANGES: Final = (
 )
 """TiDB's number of an action, the table, and the statement. Every history has all of them once, in this order. After
 them, columns of campaigns are added and dropped."""
-
-
 _PARENTS: Final = {
     ORDERS: ("customer_id", CUSTOMERS), PAYMENTS: ("order_id", ORDERS), CARTS: ("customer_id", CUSTOMERS),
     BASKETS: ("customer_id", CUSTOMERS),
@@ -132,7 +126,6 @@ class Shop:
     """By table, the rows by their keys. A row that changes is another object."""
 
     def open(self, moment: datetime.datetime) -> list[SchemaChange]:
-        """Create the database and its tables."""
         query = f"CREATE DATABASE `{_DATABASE}`"
         changes = [SchemaChange(self.resolve(moment), _DATABASE, "", versions.CREATE_DATABASE, query, (), "")]
         for number, (table, parts) in enumerate(TABLES.items(), start=1):
@@ -247,7 +240,6 @@ class Shop:
             self._replace(name, rng.choice(rows), **{each.name: _value(each, rng, moment) for each in chosen})
 
     def _insert(self, name: str, rng: random.Random, moment: datetime.datetime) -> None:
-        """Insert a row, which belongs to a row of another table: nothing where that is empty."""
         row = {column.name: _value(column, rng, moment) for column in self.definitions[name].columns}
         if name in _PARENTS:
             column, parent = _PARENTS[name]
@@ -259,7 +251,6 @@ class Shop:
         self.content[name][self._key(name, row)] = row
 
     def _delete(self, name: str, row: Row) -> None:
-        """Delete a row with all that belongs to it."""
         for child, each in self._belonging(name, row):
             self._delete(child, each)
         del self.content[name][self._key(name, row)]
@@ -270,24 +261,20 @@ class Shop:
         self.content[name][self._key(name, changed)] = (changed := {**row, **values})
 
     def _belonging(self, name: str, row: Row) -> list[tuple[str, Row]]:
+        children = [(child, column) for child, (column, parent) in _PARENTS.items() if parent == name]
         return [
             (child, each)
-            for child, (column, parent) in _PARENTS.items()
-            if parent == name and child in self.definitions
-            for each in self.content[child].values()
+            for child, column in children
+            for each in self.content.get(child, {}).values()
             if each[column] == row["id"]
         ]
 
     def _next_id(self, name: str) -> str:
-        """Return the next number of a table's AUTO_INCREMENT."""
         self.last_ids[name] = self.last_ids.get(name, 0) + 1
         return str(self.last_ids[name])
 
     def _key(self, name: str, row: Row) -> str:
         return " ".join(self.definitions[name].key_of(row))
-
-
-# The values of rows.
 
 
 def _value(column: SourceColumn, rng: random.Random, moment: datetime.datetime) -> str | None:

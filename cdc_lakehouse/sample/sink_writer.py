@@ -25,7 +25,6 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sources.sink.paths import METADATA, checked_text, go_json
 
 LINE_END: Final = "\r\n"
-
 Row = dict[str, str | None]
 Key = tuple[str, ...]
 
@@ -53,11 +52,9 @@ class Table:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The names of the primary key's columns."""
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def key_of(self, row: Row) -> Key:
-        """Return the values of the primary key."""
         return tuple(value for name in self.key_columns if (value := row[name]) is not None)
 
 
@@ -89,7 +86,6 @@ class SinkWriter:
         self._last_index: dict[Path, int] = {}
 
     def write(self, changes: Iterable[SampleRowChange]) -> None:
-        """Add rows to those that are held."""
         for change in changes:
             name = change.table.name
             partition = f"/{change.partition}" if change.partition else ""
@@ -103,7 +99,7 @@ class SinkWriter:
         write_atomically(self._directory / path, content)
 
     def flush(self, now: datetime.datetime, changes_per_file: int | None = None) -> int:
-        """Write the rows that are held, to directories with the date of `now`: one data file for each table, or several
+        """Write the rows that are held, to directories with the date of `now`: for each table one data file, or several
         with `changes_per_file` changes each. Return the number of files."""
         waiting, self._waiting = self._waiting, {}
         date = now.astimezone(datetime.UTC).date().isoformat()
@@ -137,7 +133,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """Format a change as one line of canal-json."""
     columns = [column for column in change.table.columns if column.name in change.row]
 
     def image(row: Row) -> Row:
