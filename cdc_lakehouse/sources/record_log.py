@@ -17,8 +17,6 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class LogPartition(NamedTuple):
-    """One partition of a topic."""
-
     topic: str
     number: int
 

@@ -186,7 +186,6 @@ class Connection:
             self._send(wire.CLIENT_ACK, body)
 
     def rollback(self) -> None:
-        """Make the server send all unacknowledged batches again."""
         with self._closed_unless_done():
             self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
 

@@ -147,7 +147,6 @@ class PlacedEntry:
 
     @property
     def digest(self) -> str:
-        """The hash of the content, in 16 hexadecimal digits."""
         return hashlib.blake2b(self.value, digest_size=8).hexdigest()
 
     def key(self, ordinal: int) -> bytes:
@@ -156,7 +155,6 @@ class PlacedEntry:
 
 
 def placed(value: bytes) -> PlacedEntry:
-    """Return an entry's bytes with the position in its header."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError:
@@ -265,7 +263,6 @@ def _header(entry: bytes | None) -> wire.Header:
 
 
 def _is_within(some: str, executed: str) -> bool:
-    """Whether all transactions of a set are in another one."""
     of = _transactions(executed)
     return all(
         any(first <= start and end <= last for first, last in of.get(source, ()))

@@ -51,7 +51,6 @@ def begin_statements(commit_ts: int, *, is_tidb: bool) -> tuple[str, ...]:
 
 
 def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
-    """Return the statements that end reading as of one moment."""
     return ("SET @@tidb_snapshot = ''",) if is_tidb else ("COMMIT",)
 
 
@@ -147,7 +146,6 @@ class SourceDatabase:
         ]
 
     def estimated_rows(self, name: TableName) -> int:
-        """Return the number of rows according to the server's statistics."""
         statement = "SELECT MAX(table_rows) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
         return int(self._first(statement, (name.database, name.table)) or 0)
 
@@ -248,13 +246,11 @@ def value_text(value: str, column: ColumnType, *, zero_dates: str) -> str:
 
 
 def in_row(text: str, form: Form) -> str:
-    """Return the expression of a value's form in a row's text."""
     forms = {"plain": text, "counted": f"CONCAT(LENGTH({text}), ':', {text})", "hex": f"HEX({text})"}
     return f"IFNULL({forms.get(form, f'MD5({text})')}, 'N')"
 
 
 def row_text(values: Sequence[str]) -> str:
-    """Return the expression of a row's text, from the expressions that `in_row` returns."""
     return f"CONCAT_WS(',', {', '.join(values)})"
 
 

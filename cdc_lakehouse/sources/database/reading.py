@@ -114,7 +114,6 @@ class TableDefinition:
         return frozenset(name for name, each in self.types.items() if each.name in _BINARY)
 
     def rows(self, of: KeyRange) -> Statement:
-        """Return the statement for the texts of all columns of a range's rows."""
         condition, values = self._within(of)
         texts = ", ".join(_text(name, each) for name, each in self.types.items())
         return f"SELECT {_bound(texts)} FROM {_bound(self.name.quoted)}{condition}", values
@@ -157,7 +156,6 @@ _BINARY: Final = BLOBS | GEOMETRIES | {"bit"}
 
 
 def _text(name: str, of: ColumnType) -> str:
-    """Return the expression of a value in the form of a dump."""
     value = quoted(name)
     if of.name == "bit":
         # Whole bytes, for any number of bits.
@@ -169,7 +167,6 @@ def _text(name: str, of: ColumnType) -> str:
 
 
 def _constant(text: str, of: ColumnType) -> Any:
-    """Convert a bound's text to a value that MySQL compares by the column's type."""
     if of.name in INTEGERS or of.name == "year":
         return int(text)
     if of.name == "decimal":
@@ -265,7 +262,6 @@ def _committing(database: SourceDatabase) -> set[str]:
 
 
 def definitions_of(database: SourceDatabase, takes: Callable[[TableName], bool]) -> Mapping[TableName, TableDefinition]:
-    """Return the current definitions of the tables that `takes` selects."""
     found: dict[TableName, TableDefinition] = {}
     for schema, table, created, rows in database.all(_TABLES):
         name = TableName(str(schema), str(table))

@@ -74,7 +74,6 @@ _T = TypeVar("_T", Plan, End)
 
 
 def stored_document(document: Plan | End) -> str:
-    """Return the text of `plan.json` or `dump.json`."""
     return stored_text(_FORMAT, TypeAdapter(type(document)).dump_python(document, mode="json", exclude_none=True))
 
 
@@ -171,7 +170,6 @@ def last_number(store: ObjectStore) -> int:
 
 
 def notation_of(definition: TableDefinition) -> contents.TextNotation:
-    """Return the notation of a table's rows."""
     return contents.TextNotation(
         tuple(definition.types), terminator=b"\n", backslash_escapes=False,
         encoded=dict.fromkeys(sorted(definition.encoded), "hex"),

@@ -93,7 +93,6 @@ class RowFile:
         return tuple(int(number) for number in self.numbers)
 
     def with_notation(self, notation: Notation) -> DumpFile:
-        """Return the file as part of a dump."""
         found = self.object
         compression = without_suffix(found.path)[1]
         return DumpFile(found.path, found.size, found.etag, found.modified, compression, notation)

@@ -108,7 +108,6 @@ class _Document:
     values: Mapping[str, Any]
 
     def of(self, key: str, kind: type[_Value]) -> _Value | None:
-        """Return the value of a key; None where it is missing."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise DumpError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
@@ -133,14 +132,12 @@ class _Files:
         self.known: set[str] = set()
 
     def required(self, path: str) -> StoredObject:
-        """Return an object that must exist. Raises `SourceError` when it does not."""
         if path not in self.objects:
             raise DumpError("a file of the dump is not there", segment=path)
         self.known.add(path)
         return self.objects[path]
 
     def document(self, path: str) -> _Document:
-        """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.required(path))
         return _Document(path, read_json(content, "the dump's metadata", partial(DumpError, segment=path)))
 

@@ -33,7 +33,6 @@ SUFFIXES: Final[dict[str, Compression]] = {".gz": "gzip", ".snappy": "snappy", "
 
 
 def without_suffix(path: str) -> tuple[str, Compression | None]:
-    """Return a file's path without the suffix of its compression, and the compression."""
     for suffix, compression in SUFFIXES.items():
         if path.endswith(suffix):
             return path.removesuffix(suffix), compression
@@ -101,8 +100,6 @@ def decompressed(pieces: Iterator[bytes], compression: Compression | None, path:
 
 
 class _Pieces(io.RawIOBase):
-    """Presents pieces as a file."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")

@@ -83,7 +83,6 @@ class KafkaClient:
 
     @classmethod
     def of(cls, source: KafkaSource) -> Self:
-        """Return the client for the configuration."""
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
     def made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
@@ -391,7 +390,6 @@ def _start(source: KafkaSource, partition: LogPartition, bounds: Bounds, landed:
 
 
 def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceError:
-    """Return the error for messages that were removed before they were read."""
     return SourceError(
         f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
         "were not read yet",
@@ -401,7 +399,6 @@ def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceErr
 
 
 def log_truncated(partition: LogPartition, wanted: int, end: int) -> SourceError:
-    """Return the error for a log that ends before the last offset that was read."""
     return SourceError(
         f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "
         "was deleted and made again",
@@ -432,6 +429,5 @@ def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffs
 
 
 def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
-    """Raise `SourceError` when one of the topics that the source names cannot be read."""
     for fault in find_faults(source, topics):
         raise fault

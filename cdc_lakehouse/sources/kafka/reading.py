@@ -79,7 +79,6 @@ class RangeReader:
             yield from self._read([part])
 
     def _read(self, parts: Sequence[_Part]) -> Iterator[Messages]:
-        """Read parts by one consumer."""
         self._open = {part.range.partition: part for part in parts if not part.over}
         if not self._open:
             return
@@ -181,7 +180,6 @@ class RangeReader:
         self.faults.append(fault)
 
     def _why_no_messages(self, part: _Part) -> CdcError:
-        """Return the reason why no messages come from a position."""
         partition, position = part.range.partition, part.position
         try:
             # The topic first: if it may not be read, the client says only that it does not know the partition.
@@ -202,7 +200,6 @@ class RangeReader:
 
 
 def _runs(messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
-    """Yield the consecutive messages of each partition."""
     first = 0
     for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
         last = first + sum(1 for _ in run)

@@ -121,7 +121,6 @@ class Frontier:
 
     @functools.cached_property
     def by_directory(self) -> Mapping[str, KnownTable]:
-        """The tables by their directories."""
         return {table.directory: table for table in self.tables}
 
     @functools.cached_property
@@ -141,7 +140,6 @@ class Frontier:
         return not (table.is_closed_version(place.partition("/")[0]) or self.is_closed_date(file.feed_date))
 
     def is_closed_date(self, date: str | None) -> bool:
-        """Whether the directories of a date gain no more files."""
         return date is not None and self.oldest_date is not None and date < self.oldest_date
 
     def adds_to(self, older: Frontier | None) -> bool:
@@ -200,7 +198,6 @@ def next_frontier(
 
 
 def _place_and_name(file: DataFile) -> tuple[str, str]:
-    """Return the directory of a data file, relative to its table's, and the file's name."""
     place, _, name = file.path.removeprefix(f"{file.directory}/").rpartition("/")
     return place, name
 
@@ -213,8 +210,6 @@ def _with_new_files(
     kept: frozenset[str],
     oldest_date: str | None,
 ) -> KnownTable:
-    """Return the table with the listed files, and without the directories that gain no more. `indexes` are etags of
-    index files."""
     sequences = {(sequence.place, sequence.dispatcher): sequence for sequence in table.sequences}
     places = set(table.places)
     count = table.files
@@ -303,8 +298,6 @@ def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, 
 
 
 class _Walk:
-    """The steps of a listing."""
-
     def __init__(self, store: ObjectStore, source: StorageSinkSource, frontier: Frontier) -> None:
         self._store = store
         self._source = source
@@ -320,7 +313,6 @@ class _Walk:
         return list(self._store.list(prefix, after)), []
 
     def above_tables(self, prefix: str) -> _Result:
-        """List the root, a database, or a part of the name of a table such as `a/b`."""
         names, unreadable = self._names(prefix)
         steps: list[Callable[[], _Result]] = []
         for path in (f"{prefix}{name}" for name in names):
@@ -356,7 +348,6 @@ class _Walk:
         return unreadable, steps
 
     def place(self, table: KnownTable, place: str) -> _Result:
-        """List a version, or a partition of one."""
         below = [known for known in table.places if known.startswith(f"{place}/")]
         files: Counter[str] = Counter()
         for sequence in table.sequences:

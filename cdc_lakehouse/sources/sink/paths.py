@@ -116,8 +116,6 @@ class IndexFile:
 
 @dataclass
 class Listing:
-    """The content of a sink, by kind of file."""
-
     data: list[DataFile] = field(default_factory=list["DataFile"])
     schemas: list[SchemaFilePath] = field(default_factory=list["SchemaFilePath"])
     indexes: list[IndexFile] = field(default_factory=list["IndexFile"])
