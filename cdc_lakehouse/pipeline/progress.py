@@ -111,7 +111,7 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
             tables_read, estimated = tables_read + 1, estimated + own
         else:
             estimated += max(own, table.definition.estimated_rows, (count - 1) * chunk_rows)
-        ended += ((each.ended, each.rows) for each in read.values())
+        ended += ((each.mark.modified, each.rows) for each in read.values())
     # The remaining time, from the speed of the last ranges.
     ended.sort()
     recent = [each for each in ended if each[0] > ended[-1][0] - _WINDOW]

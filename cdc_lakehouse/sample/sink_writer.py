@@ -157,15 +157,11 @@ def schema_file(change: SchemaChange) -> tuple[str, str]:
     """Return the path of a schema file below the sink, and its content: a DDL with the resulting columns. For a
     statement on a database the path has no table level."""
     document = {
-        "Table": change.table,
-        "Schema": change.database,
-        "Version": _SCHEMA_FILE_VERSION,
-        "TableVersion": change.commit_ts,
-        "Query": change.query,
-        "Type": change.action,
+        "Table": change.table, "Schema": change.database, "Version": _SCHEMA_FILE_VERSION,
+        "TableVersion": change.commit_ts, "Query": change.query, "Type": change.action,
         "TableColumns": [_column(column) for column in change.columns] if change.table else None,
         "TableColumnsTotal": len(change.columns),
-    }
+    }  # fmt: skip
     directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
     checksum = zlib.crc32(checked_text(document).encode())
     return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json", go_json(document, indent=4)

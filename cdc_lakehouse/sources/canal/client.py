@@ -76,6 +76,10 @@ _SLOWEST: Final = 64 * 1024  # bytes a second
 _MAGIC: Final = (0, 17)
 _VERSIONS: Final = (0, 1)
 _NOT_COMPRESSED: Final = (0, 1)
+_LOGIN: Final = (
+    "check source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not the "
+    "database's"
+)
 _UNASKED: Final = "sends a packet of type {} that was not asked for"
 _NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version 1.1, 11111 by default"
 
@@ -165,14 +169,11 @@ class Connection:
             return batch
 
     def _batch(self, size: int, wait_seconds: float) -> wire.Messages:
+        timeout = _AT_ONCE if wait_seconds <= 0 else max(1, round(wait_seconds * 1000))
         request = wire.Get(
-            destination=self._destination,
-            client_id=_CLIENT,
-            fetch_size=size,
-            timeout=_AT_ONCE if wait_seconds <= 0 else max(1, round(wait_seconds * 1000)),
-            unit=_MILLISECONDS,
+            destination=self._destination, client_id=_CLIENT, fetch_size=size, timeout=timeout, unit=_MILLISECONDS,
             auto_ack=False,
-        )
+        )  # fmt: skip
         self._send(wire.GET, request)
         batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
         if batch.messages and batch.batch_id <= 0:
@@ -194,21 +195,13 @@ class Connection:
         password = source.password or ""
         if password and not handshake.seeds:
             raise self._strange("gives no seed to scramble the password with, and it is not sent in plain text")
+        secret = scrambled(password, handshake.seeds) if password else b""
         request = wire.ClientAuth(
-            username=source.user or "",
-            password=scrambled(password, handshake.seeds) if password else b"",
-            net_read_timeout=_IDLE,
-            net_write_timeout=_IDLE,
+            username=source.user or "", password=secret, net_read_timeout=_IDLE, net_write_timeout=_IDLE
         )
         self._send(wire.CLIENT_AUTHENTICATION, request)
         # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first one matters.
-        self._answer(
-            wire.ACK,
-            wire.Ack(),
-            "refuses the user",
-            "check source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not "
-            "the database's",
-        )
+        self._answer(wire.ACK, wire.Ack(), "refuses the user", _LOGIN)
 
     def _send(self, kind: wire.PacketType, body: Message) -> None:
         content = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
@@ -226,15 +219,9 @@ class Connection:
             raise self._lost(error) from error
 
     def _answer(
-        self,
-        kind: wire.PacketType,
-        body: _Body,
-        refusal: str,
-        advice: str | None = None,
-        *,
-        wait_seconds: float = 0,
+        self, kind: wire.PacketType, body: _Body, refusal: str, advice: str | None = None, *, wait_seconds: float = 0,
         limit: int = MAX_PACKET,
-    ) -> _Body:
+    ) -> _Body:  # fmt: skip
         packet = self._received(self._timeouts.reply + max(0.0, wait_seconds), limit, refusal, advice)
         if packet.type != kind:
             raise self._strange(_UNASKED.format(packet.type))

@@ -11,7 +11,6 @@ because Arrow would compress such files again."""
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,10 +119,6 @@ class CompletedRange:
     mark: StoredObject
     files: tuple[StoredObject, ...]
     rows: int
-
-    @property
-    def ended(self) -> datetime.datetime:
-        return self.mark.modified
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:

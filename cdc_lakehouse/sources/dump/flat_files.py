@@ -53,19 +53,8 @@ from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.dump.contents import (
-    ONE_DUMP,
-    Dump,
-    DumpedTable,
-    DumpFile,
-    DumpPosition,
-    InsertNotation,
-    Notation,
-    TextNotation,
-    UnreadTable,
-    list_objects,
-    refuse_unknown,
-)
+from cdc_lakehouse.sources.dump import contents
+from cdc_lakehouse.sources.dump.contents import ONE_DUMP, DumpedTable, DumpFile, DumpPosition, UnreadTable
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT, read_text, without_suffix
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -92,7 +81,7 @@ class RowFile:
     def order(self) -> tuple[int, ...]:
         return tuple(int(number) for number in self.numbers)
 
-    def with_notation(self, notation: Notation) -> DumpFile:
+    def with_notation(self, notation: contents.Notation) -> DumpFile:
         found = self.object
         compression = without_suffix(found.path)[1]
         return DumpFile(found.path, found.size, found.etag, found.modified, compression, notation)
@@ -322,10 +311,10 @@ _HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
 _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 
 
-def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
+def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     # Before the listing: it is written last, so the listing then has everything.
     position = parse_status(read_metadata(store))
-    objects = list_objects(store)
+    objects = contents.list_objects(store)
     files, _, unknown = classify(found for found in objects if found.path != METADATA)
     unknown = [path for path in unknown if not _POLICY.fullmatch(without_suffix(path)[0])]
     # All of Dumpling's names for files of rows have one number.
@@ -334,9 +323,9 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
         if _OF_QUERY.fullmatch(without_suffix(path)[0]):
             said = "the dump is of a query (--sql): it does not say which table its rows are of"
             raise SourceError(said, segment=path, advice="dump tables, with --where or --tables-list")
-    refuse_unknown(sorted(unknown), "Dumpling")
+    contents.refuse_unknown(sorted(unknown), "Dumpling")
     tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
-    return Dump.of(position, tables)
+    return contents.Dump.of(position, tables)
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
@@ -372,20 +361,14 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
     )
 
 
-def _notation(file: RowFile, columns: tuple[str, ...], csv: DumpCsv) -> Notation:
+def _notation(file: RowFile, columns: tuple[str, ...], csv: DumpCsv) -> contents.Notation:
     if file.format == "sql":
         # The option is the same for both formats.
-        return InsertNotation(columns, csv.escape_backslash)
+        return contents.InsertNotation(columns, csv.escape_backslash)
     if file.format == "csv":
-        return TextNotation(
-            columns=columns,
-            separator=csv.separator.encode(),
-            quote=csv.delimiter.encode(),
-            null=csv.null.encode(),
-            terminator=csv.line_terminator.encode(),
-            backslash_escapes=csv.escape_backslash,
-            header=csv.header and bool(columns),
-            binary=csv.binary,
-        )
+        return contents.TextNotation(
+            columns, csv.separator.encode(), csv.delimiter.encode(), csv.null.encode(), csv.line_terminator.encode(),
+            backslash_escapes=csv.escape_backslash, header=csv.header and bool(columns), binary=csv.binary,
+        )  # fmt: skip
     said = f"rows of a dump in the format {file.format} are not read"
     raise SourceError(said, segment=file.object.path, advice="dump with --filetype sql or csv")

@@ -110,13 +110,9 @@ def parse_load_data(statement: str) -> TextNotation:
     cursor.accept(";")
     if not cursor.at_end:
         raise cursor.expected("the end")
+    separator, quote, terminator = of_values["TERMINATED"], of_values["ENCLOSED"], of_lines["TERMINATED"]
     return TextNotation(
-        columns=columns,
-        separator=of_values["TERMINATED"].encode(),
-        quote=of_values["ENCLOSED"].encode(),
-        terminator=of_lines["TERMINATED"].encode(),
-        header=header,
-        encoded=encoded,
+        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header, encoded=encoded
     )
 
 

@@ -58,12 +58,9 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
         return None
     try:
         session = boto3.Session(
-            aws_access_key_id=settings.access_key_id,
-            aws_secret_access_key=settings.secret_access_key,
-            aws_session_token=settings.session_token,
-            region_name=settings.region,
+            settings.access_key_id, settings.secret_access_key, settings.session_token, settings.region,
             profile_name=settings.profile,
-        )
+        )  # fmt: skip
         if session.get_credentials() is None:
             raise ConfigurationError(
                 "no credentials for S3 were found", advice="set storage.s3.profile or access_key_id, or anonymous: true"

@@ -246,19 +246,11 @@ def _data_file(found: StoredObject, tables: set[str], source: StorageSinkSource)
         return None
     database, _, table = ("", "", "") if source.use_table_id_as_path else directory.partition("/")
     return DataFile(
-        path=found.path,
-        directory=directory,
-        database=database,
-        table=table,
-        version=int(match["version"]),
+        path=found.path, directory=directory, database=database, table=table, version=int(match["version"]),
         physical_partition=None if match["partition"] is None else int(match["partition"]),
-        feed_date=match.groupdict().get("date"),
-        dispatcher=match["dispatcher"],
-        index=int(match["index"]),
-        size=found.size,
-        etag=found.etag,
-        modified=found.modified,
-    )
+        feed_date=match.groupdict().get("date"), dispatcher=match["dispatcher"], index=int(match["index"]),
+        size=found.size, etag=found.etag, modified=found.modified,
+    )  # fmt: skip
 
 
 def _refuse_other_layout(path: str, source: StorageSinkSource) -> None:
@@ -369,16 +361,10 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
             raise ValueError(f"TableVersion {version} is not the version in the file's name")
         if table["Table"] and not table["Schema"]:
             raise ValueError("Schema is empty, which is the table's database")
-        return SchemaChange(
-            commit_ts=version,
-            database=str(table["Schema"]),
-            table=str(table["Table"]),
-            action=action,
-            query=str(table["Query"]),
-            columns=tuple(_column(column) for column in table["TableColumns"] or ()),
-            origin=file.path,
-            kind="columns" if action == versions.SEEN else "statement",
-        )
+        database, name, query = (str(table[key]) for key in ("Schema", "Table", "Query"))
+        columns = tuple(_column(column) for column in table["TableColumns"] or ())
+        kind = "columns" if action == versions.SEEN else "statement"
+        return SchemaChange(version, database, name, action, query, columns, origin=file.path, kind=kind)
     except KeyError as error:
         raise fault(f"the schema file lacks {error.args[0]}") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -389,12 +375,9 @@ def checked_text(document: Mapping[str, Any]) -> str:
     """Return the text that a schema file's checksum covers. Raises `KeyError` when the document lacks a part of it."""
     columns = sorted(document["TableColumns"] or [], key=lambda column: column["ColumnName"].encode())
     checked = {
-        "Table": document["Table"],
-        "Schema": document["Schema"],
-        "Version": 0,
-        "TableColumns": columns,
+        "Table": document["Table"], "Schema": document["Schema"], "Version": 0, "TableColumns": columns,
         "TableColumnsTotal": document["TableColumnsTotal"],
-    }
+    }  # fmt: skip
     return go_json(checked, indent=4)
 
 
