@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.schema import TableName
@@ -104,10 +104,9 @@ class DumpedTable:
         """The names of the columns that rows have: tools do not dump generated ones."""
         return tuple(column.name for column in self.definition.columns if not column.generated)
 
-    def unknown(self, columns: Iterable[str]) -> list[str]:
-        """Return those of some columns that the table does not have."""
-        names = {column.name for column in self.definition.columns}
-        return [each for each in columns if each not in names]
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.definition.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +132,22 @@ class Dump:
     unread: tuple[UnreadTable, ...]
     until: DumpPosition | None = None
 
-    @classmethod
-    def of(
-        cls, position: DumpPosition, found: Iterable[DumpedTable | UnreadTable], until: DumpPosition | None = None
-    ) -> Self:
-        """Return the dump with these tables, in any order. Raises `SourceError` when one occurs twice."""
-        by_name: dict[tuple[str, str], DumpedTable | UnreadTable] = {}
-        for table in found:
-            other = by_name.setdefault((table.name.database, table.name.table), table)
-            if other is not table:
-                said = f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}"
-                raise SourceError(said, advice=ONE_DUMP)
-        tables = [by_name[name] for name in sorted(by_name)]
-        return cls(
-            position,
-            tuple(each for each in tables if isinstance(each, DumpedTable)),
-            tuple(each for each in tables if isinstance(each, UnreadTable)),
-            until,
-        )
+
+def sorted_tables(
+    found: Iterable[DumpedTable | UnreadTable],
+) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
+    """Sort tables by name, and those that are unread. Raises `SourceError` when one occurs twice."""
+    by_name: dict[tuple[str, str], DumpedTable | UnreadTable] = {}
+    for table in found:
+        other = by_name.setdefault((table.name.database, table.name.table), table)
+        if other is not table:
+            said = f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}"
+            raise SourceError(said, advice=ONE_DUMP)
+    tables = [by_name[name] for name in sorted(by_name)]
+    return (
+        tuple(each for each in tables if isinstance(each, DumpedTable)),
+        tuple(each for each in tables if isinstance(each, UnreadTable)),
+    )
 
 
 def list_objects(

@@ -160,6 +160,9 @@ class StatementError(DumpError):
     """A table's schema file does not give its columns. The other tables of the dump can be loaded."""
 
 
+CreateStatement = DumpedTable
+
+
 def read_create_table(store: ObjectStore, file: StoredObject) -> tuple[str, ddl.CreateTable]:
     """Read the CREATE TABLE statement of a file: its text, without a semicolon, and its parsed form. Raises
     `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does."""
@@ -325,7 +328,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             raise SourceError(said, segment=path, advice="dump tables, with --where or --tables-list")
     contents.refuse_unknown(sorted(unknown), "Dumpling")
     tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
-    return contents.Dump.of(position, tables)
+    return contents.Dump(position, *contents.sorted_tables(tables))
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:

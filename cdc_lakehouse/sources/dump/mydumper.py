@@ -169,7 +169,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
             raise SourceError(said, segment=f"{name}-schema-create.sql", advice=advice)
         databases[name] = flat_files.read_database_name(store, of_databases[name])
     tables = (_read_table(store, each, databases[each.database], counted, position) for each in files if each.is_table)
-    dump = contents.Dump.of(position, tables)
+    dump = contents.Dump(position, *contents.sorted_tables(tables))
     with_rows = {(table.name.database, table.name.table) for table in dump.tables if table.files}
     with_rows |= {(databases[table.database], table.table) for table in files if table.rows}
     for (database, table), rows in counted.items():
@@ -259,7 +259,7 @@ def _files(
         raise DumpError(
             f"the statement that loads rows is not understood: {error.message}", segment=first.path
         ) from None
-    if unknown := dumped.unknown(notation.columns):
+    if unknown := [name for name in notation.columns if name not in dumped.columns]:
         raise DumpError(
             f"the statement that loads rows has a column that the table has not: {unknown[0]!r}", segment=first.path
         )
