@@ -30,7 +30,6 @@ from typing import Final
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
-from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, tso
@@ -287,8 +286,6 @@ def same_rows(table: Table, snapshot: Snapshot | None) -> Sequence[int]:
 
 def iceberg_name(field_type: object) -> str:
     """Return the name of an Iceberg type as `mysql_types.iceberg_type` writes it."""
-    if isinstance(field_type, ListType):
-        return f"list<{field_type.element_type}>"
     return str(field_type).replace(" ", "")
 
 

@@ -1,24 +1,18 @@
 """Convert texts of events to typed rows of a current-state table, in DuckDB's SQL.
 
 Each column is converted on its own, and columns of the same types in one query (`sql.over_columns`): the work is linear
-in columns.
+in columns. An event's values are mapped by the columns of its own version: name → id → the current column. Between the
+two lie the type changes after the event, or for a later column the default that ALTER TABLE gave to older rows.
 
-An event's values are mapped by the columns of its own version: name → id → the current column. Between the two lie the
-type changes after the event, or, for a column that was added after it, the default that ALTER TABLE gave to older rows.
+An omitted column keeps its value, it does not become NULL. Where events omit some, the last event of a key is not
+enough: all of the batch's events of the key are folded column by column, onto the row that the table has now.
 
-Columns here have short names, never the source's: `t3` is the text of column 3 (its id), `n3` the number of that
-text's types, `c3` its current value in the table.
+Which rows are in a partition of the source is a condition on the version of its table that a DDL removed or exchanged
+its rows under: a column that it was made by can be dropped or retyped later. A condition is NULL where the log does not
+say enough: texts are compared by a collation of the source, and only what all usual collations agree on is certain.
 
-Fold events that do not carry all columns: an omitted column keeps its value, it does not become NULL.
-
-For the keys of such events the last event is not enough. All of the batch's events of a key are folded column by
-column, onto the row that the table has now.
-
-Which rows are in a partition of the source, as a condition (DuckDB's SQL) on the values that rows had at the time.
-
-A partition is evaluated on the version of its table that a DDL removed or exchanged its rows under: a column that it
-was made by can be dropped or retyped later. A condition is NULL where the log does not say enough: texts are compared
-by a collation of the source, and only what all usual collations agree on is certain.
+Columns here have short names, never the source's: `t3` is the text of column 3 (its id), `n3` the number of that text's
+version, `c3` its current value in the table.
 """
 
 from __future__ import annotations

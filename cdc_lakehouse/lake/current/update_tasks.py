@@ -47,6 +47,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     together,
     work_by_key,
 )
+from cdc_lakehouse.lake.current.tables import iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     PartitionRows,
@@ -169,11 +170,6 @@ class StoredTable:
     schema: Schema
     fields: Mapping[int, int]
     version: int
-
-    @functools.cached_property
-    def types(self) -> dict[int, str]:
-        """The Iceberg type of each field, as `ValueFormat.type_of` writes it."""
-        return {field.field_id: str(field.field_type).replace(", ", ",") for field in self.schema.fields}
 
 
 @dataclass(frozen=True)
@@ -663,7 +659,8 @@ class _Task:
             if (field := stored.fields.get(column.id)) is not None:
                 current[name] = given[column_of_field(field)]
                 types = target.types(column.id)[stored.version]
-                if len(types) > 1 or stored.types[field] != update.value_format.type_of(column.type):
+                type_now = iceberg_name(stored.schema.find_field(field).field_type)
+                if len(types) > 1 or type_now != update.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
         values = converted(self._connection, [*changed.values()], update.value_format)
         current |= dict(zip(changed, values, strict=True))
