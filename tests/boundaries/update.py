@@ -10,11 +10,11 @@ from cdc_lakehouse.lake.current import keyed_events, update_tasks
 from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     TASK_ROWS,
-    EventShuffle,
     KeyedSpan,
     KeyedSpans,
     TableKey,
     commit_ts_range,
+    divided,
     events_of_blocks,
     read_keyed_events,
     work_in_task,

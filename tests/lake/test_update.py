@@ -43,7 +43,6 @@ from tests.boundaries.update import (
     TEXT_OF,
     Column,
     EventReader,
-    EventShuffle,
     FileRewrite,
     InitialDefault,
     KeyedSpan,
@@ -60,6 +59,7 @@ from tests.boundaries.update import (
     TypingTask,
     UpdatedTable,
     ValueFormat,
+    divided,
     duckdb_sql,
     folded_texts,
     image_of,
@@ -271,9 +271,8 @@ class Play:
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            shuffle = EventShuffle(table.spans, redecoded, {0: (0, 2)}, directory)
             events = read_keyed_events(share, connection(), table.spans, redecoded)
-            blocks += [shuffle.divided(connection(), keyed) for keyed in events]
+            blocks += [divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):

@@ -45,7 +45,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, moment
 from cdc_lakehouse.lake.tables.events import EventReader, event_reader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TEXT: Final = "text"
 """The column over which the expressions of texts are written."""
@@ -542,57 +542,36 @@ def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
     return reader.shares(max(1, min(most, len(files))))
 
 
-@dataclass(frozen=True)
-class EventShuffle:
-    """Sends the keyed events of some spans to tasks. `places` maps a table's number to its first task and its number of
-    tasks. Events of one key go to one task. Blocks go through files in `directory` when all tasks share one disk;
-    otherwise through Spark, which takes five times as long."""
-
-    spans: tuple[KeyedSpan, ...]
-    decoded_again: frozenset[str]
-    places: Mapping[int, tuple[int, int]]
-    directory: str | None
-
-    def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
-        """Return all events of the reader as blocks, with the columns of `BLOCKS`."""
-        shares = shares_of(spark, reader)
-
-        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with sql.database() as connection, errors_to_driver():
-                for batch in batches:
-                    for number in batch.column(0).to_pylist():
-                        found = read_keyed_events(shares[number], connection, self.spans, self.decoded_again)
-                        for keyed in together(found):
-                            yield self.divided(connection, keyed)
-
-        return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
-
-    def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
-        """Split keyed events into blocks, with the columns of `BLOCKS`. Raises `TransientError`."""
-        numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
-        tasks, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
-        if (buckets > 1).any():
-            tasks = tasks + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
-        found, counts = np.unique(tasks, return_counts=True)
-        if len(found) > 1:
-            keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
-        parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
-        blocks: list[dict[str, Any]] = []
-        if self.directory is None:
+def divided(
+    connection: Any, keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: str | None
+) -> pa.RecordBatch:
+    """Split keyed events into blocks for tasks (columns of `BLOCKS`); events of one key go to one task. `places`
+    maps a table's number to its first task and its number of tasks. Blocks go through files in `directory` when all
+    tasks share one disk; otherwise through Spark, which takes five times as long. Raises `TransientError`."""
+    numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
+    tasks, buckets = np.array([places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
+    if (buckets > 1).any():
+        tasks = tasks + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
+    found, counts = np.unique(tasks, return_counts=True)
+    if len(found) > 1:
+        keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
+    parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
+    blocks: list[dict[str, Any]] = []
+    if directory is None:
+        for part in parts:
+            with pa.BufferOutputStream() as sink:
+                _write(sink, part, _COMPRESSED)
+                blocks.append({"events": sink.getvalue().to_pybytes()})
+    else:
+        file = str(Path(directory, uuid.uuid4().hex))
+        with _local_disk(), pa.OSFile(file, "wb") as sink:
             for part in parts:
-                with pa.BufferOutputStream() as sink:
-                    _write(sink, part, _COMPRESSED)
-                    blocks.append({"events": sink.getvalue().to_pybytes()})
-        else:
-            file = str(Path(self.directory, uuid.uuid4().hex))
-            with _local_disk(), pa.OSFile(file, "wb") as sink:
-                for part in parts:
-                    start = sink.tell()
-                    _write(sink, part, _PLAIN)
-                    blocks.append({"file": file, "start": start, "size": sink.tell() - start})
-        return pa.RecordBatch.from_pylist(
-            [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
-        )
+                start = sink.tell()
+                _write(sink, part, _PLAIN)
+                blocks.append({"file": file, "start": start, "size": sink.tell() - start})
+    return pa.RecordBatch.from_pylist(
+        [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
+    )
 
 
 def work_by_key(
@@ -604,15 +583,24 @@ def work_by_key(
     work: Work[_Plan, _Result],
     decoded_again: Collection[str] = (),
 ) -> list[_Result]:
-    """Do work on the events of some spans, in tasks that get all events of their keys (see `EventShuffle`), or in this
-    process without Spark; return what it yields. `plans` are those of each task."""
+    """Do work on the events of some spans, in tasks that get all events of their keys (`places` as in `divided`), or in
+    this process without Spark; return what it yields. `plans` are those of each task."""
     if spark is None:
         with sql.database() as connection:
             events = all_keyed_events(reader, connection, spans, decoded_again)
         return [*work([plan for own in plans for plan in own], events)]
     rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
+    shares = shares_of(spark, reader)
     with block_directory(spark) as directory:
-        blocks = EventShuffle(tuple(spans), frozenset(decoded_again), places, directory).blocks(spark, reader)
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with sql.database() as connection, errors_to_driver():
+                for batch in batches:
+                    for number in batch.column(0).to_pylist():
+                        for keyed in together(read_keyed_events(shares[number], connection, spans, decoded_again)):
+                            yield divided(connection, keyed, places, directory)
+
+        blocks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
         planned = spark.createDataFrame(pa.Table.from_pylist(rows, TASK_ROWS))
         both = planned.unionByName(blocks, allowMissingColumns=True)
         return results_of(both.repartitionById(len(plans), both["task"]), functools.partial(work_in_task, work))
