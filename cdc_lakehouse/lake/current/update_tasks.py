@@ -29,41 +29,10 @@ from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
-from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import (
-    BEFORE_ALL,
-    KEYED_EVENTS,
-    KeyedSpan,
-    all_differ,
-    different,
-    key_deletes,
-    key_hashes,
-    key_part,
-    key_texts,
-    keyed_texts,
-    latest_changes,
-    read_keyed_events,
-    shares_of,
-    together,
-    work_by_key,
-)
+from cdc_lakehouse.lake.current import keyed_events, typed_rows, value_parsing
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, key_hashes, key_part, key_texts
 from cdc_lakehouse.lake.current.tables import iceberg_name
-from cdc_lakehouse.lake.current.typed_rows import (
-    COMMIT_TS,
-    PartitionRows,
-    Target,
-    TypedRows,
-    any_of,
-    converted,
-    default_values,
-    events_of_keys,
-    lake_name,
-    misfit,
-    text_target,
-    typed_rows,
-    unusable_events,
-    without_emptied,
-)
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, PartitionRows, Target, TypedRows, any_of, lake_name
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, convert_through
 from cdc_lakehouse.lake.faults import described, engine_fault, run_isolated
 from cdc_lakehouse.lake.files import (
@@ -273,10 +242,11 @@ def update_by_share(
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
     spans = [span for table in tables for span in table.spans]
     with sql.database() as connection:
-        for events in together(read_keyed_events(share, connection, spans), 6 * ROW_GROUP_BYTES):
+        read = keyed_events.read_keyed_events(share, connection, spans)
+        for events in keyed_events.together(read, 6 * ROW_GROUP_BYTES):
             for part in update_tables(properties, [table.update for table in tables], events):
                 own = where(events, events.column("table_no").to_numpy() == part.table_no)
-                part.keys = different(key_hashes(connection, own))
+                part.keys = keyed_events.different(key_hashes(connection, own))
                 yield part
 
 
@@ -286,7 +256,7 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
         part.keys = None
-    apart = {number for number, own in keys.items() if all_differ(np.concatenate(own))}
+    apart = {number for number, own in keys.items() if keyed_events.all_differ(np.concatenate(own))}
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
@@ -341,7 +311,8 @@ class TypingTask:
         if self._room < 0:
             self._give_up(update)
         else:
-            rows = keyed_texts(decoded, file.segment, update.table_no, [column.name for column in update.key])
+            names = [column.name for column in update.key]
+            rows = keyed_events.keyed_texts(decoded, file.segment, update.table_no, names)
             of, last = self._waiting[-1] if self._waiting else (update, rows)
             if of is not update or last.schema != rows.schema or self._bytes >= 2 * ROW_GROUP_BYTES:
                 self.parts()
@@ -360,7 +331,7 @@ class TypingTask:
                     events = pa.concat_tables([rows for _, rows in waiting])
                     (part,) = update_tables(self._properties, [update], events)
                     if part.counts.rows == events.num_rows:
-                        part.keys = different(key_hashes(connection, events))
+                        part.keys = keyed_events.different(key_hashes(connection, events))
             self._parts.append(part)
             if part.keys is None:
                 self._give_up(update)
@@ -460,10 +431,10 @@ class _Task:
     def texts(self, typed: TypedRows) -> pa.Table:
         """Return the texts of rows, as `folded_texts`."""
         update, columns = self._update, self._update.target.columns
-        last, target = typed.events.take(pa.array(typed.places)), text_target(update.target)
+        last, target = typed.events.take(pa.array(typed.places)), typed_rows.text_target(update.target)
         # The same events make the same rows in the same order.
-        kept = typed_rows(self._connection, typed.events, last, target, update.value_format).values.sort_by("row")
-        own, values = sql.by_name(kept.take(typed.values.column("row"))), sql.by_name(typed.values)
+        kept = typed_rows.typed_rows(self._connection, typed.events, last, target, update.value_format).values
+        own, values = sql.by_name(kept.sort_by("row").take(typed.values.column("row"))), sql.by_name(typed.values)
         texts = {f"c{column.id}": own[f"c{column.id}"].cast(pa.string()) for column in columns}
         changed = [column for column in columns if texts[f"c{column.id}"].null_count]
         expressions = [value_parsing.text("value", column.type, update.value_format) for column in changed]
@@ -488,11 +459,11 @@ class _Task:
     def decided(self, events: pa.Table, found: UpdatedTable) -> tuple[list[_Decided], int]:
         """Return the keys that usable events change, and how many keys have unusable ones, which are added to what is
         found. These are no changes: the usable events of a key decide; where there is none, its row stays as it is."""
-        update, of_keys = self._update, functools.partial(events_of_keys, self._connection)
+        update, of_keys = self._update, functools.partial(typed_rows.events_of_keys, self._connection)
         done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
             is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-            is_latest[latest_changes(self._connection, events, len(update.key), update.name)] = True
+            is_latest[keyed_events.latest_changes(self._connection, events, len(update.key), update.name)] = True
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._positions(latest)
@@ -508,7 +479,7 @@ class _Task:
             latest = of_keys(latest, last, "ANTI")
             done.append(_Decided(latest, self._positions(latest), usable, deletes))
             events = of_keys(events, last)
-            bad = unusable_events(self._connection, events, update.target, update.value_format)
+            bad = typed_rows.unusable_events(self._connection, events, update.target, update.value_format)
             # Where each event of a key fits by itself, the last one is what makes no row of them.
             bad = pa.concat_tables([bad.select(_OF_REJECTED), of_keys(last, bad, "ANTI")])
             rejected += bad.to_pylist()
@@ -517,7 +488,8 @@ class _Task:
             events = of_keys(events, bad, "ANTI", ("key", "segment", "line"))
         rejected.sort(key=lambda row: (row["segment"], row["line"]))
         for row in rejected[:1]:  # One reason is shown.
-            row["why"] = misfit(self._connection, row["image"], row["version_no"], update.target, update.value_format)
+            about = row["image"], row["version_no"], update.target, update.value_format
+            row["why"] = typed_rows.misfit(self._connection, *about)
         found.rejections += summarized(
             {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": row.get("why")}
             for row in rejected
@@ -527,7 +499,7 @@ class _Task:
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys, collision: str) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
         of_segments = "segment IN (SELECT segment FROM segments)"
-        conditions = [f"stage > {wanted.above}", f"stage = {BEFORE_ALL}", of_segments, collision]
+        conditions = [f"stage > {wanted.above}", f"stage = {keyed_events.BEFORE_ALL}", of_segments, collision]
         query = (
             f"SELECT place, row_number() OVER (PARTITION BY key ORDER BY place) = 1 AS first FROM keyed SEMI JOIN "
             f"(SELECT key FROM keyed WHERE {' OR '.join(conditions)}) AS wanted USING (key) ORDER BY place"
@@ -539,7 +511,7 @@ class _Task:
             segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
         )
         own = events.take(found.column("place"))
-        return pa.concat_tables([key_deletes(own.filter(found.column("first"))), own])
+        return pa.concat_tables([keyed_events.key_deletes(own.filter(found.column("first"))), own])
 
     def _with_key_texts(self, events: pa.Table) -> pa.Table:
         texts = key_texts(events.column("key"), len(self._update.key))
@@ -552,10 +524,10 @@ class _Task:
         base = functools.partial(self._based, replaced) if replaced else None
 
         def typed(upserts: pa.Table, target: Target) -> TypedRows:
-            return typed_rows(connection, events, upserts, target, update.value_format, base)
+            return typed_rows.typed_rows(connection, events, upserts, target, update.value_format, base)
 
         own = {column.id for column in update.target.columns}
-        left = without_emptied(connection, upserts, update.emptied, update.value_format, typed, own)
+        left = typed_rows.without_emptied(connection, upserts, update.emptied, update.value_format, typed, own)
         return typed(left, update.target)
 
     def _based(self, replaced: Mapping[str, BitMap64], folds: pa.Table, target: Target) -> pa.Table:
@@ -662,10 +634,10 @@ class _Task:
                 type_now = iceberg_name(stored.schema.find_field(field).field_type)
                 if len(types) > 1 or type_now != update.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
-        values = converted(self._connection, [*changed.values()], update.value_format)
+        values = typed_rows.converted(self._connection, [*changed.values()], update.value_format)
         current |= dict(zip(changed, values, strict=True))
         others = [column for name, column in wanted.items() if name not in current]
-        defaults = default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
+        defaults = typed_rows.default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
@@ -804,7 +776,7 @@ def _updated_in_job(
         large.remove(max(large, key=lambda table: table.events))
     if large:
         work = functools.partial(update_by_share, properties, large)
-        parts = parts_apart(properties, run_tasks(spark(), shares_of(spark(), reader), work))
+        parts = parts_apart(properties, run_tasks(spark(), keyed_events.shares_of(spark(), reader), work))
         left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
         places, tasks = _places(left, parallelism)
     spans = [span for table in left for span in table.spans]
@@ -817,7 +789,7 @@ def _updated_in_job(
                 plans[task].append(table.update)
         session = None if tasks <= _DRIVER_TASKS else spark()
         work = functools.partial(update_tables, properties)
-        parts += work_by_key(session, reader, spans, places, plans, work, redecoded)
+        parts += keyed_events.work_by_key(session, reader, spans, places, plans, work, redecoded)
     for part in parts:
         found[part.table_no].add(part)
     rewrites = [
