@@ -655,7 +655,7 @@ class PartitionRows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that decide. Raises `DdlError` when the partitioning expression is not supported."""
-        return tuple(self._named(name) for name in self.scheme.columns or (_argument(self.scheme),))
+        return tuple(self._named(name) for name in self.scheme.columns or (_call(self.scheme)[1],))
 
     def _named(self, name: str) -> Column:
         found = next((column for column in self.target.columns if column.name.lower() == name.lower()), None)
@@ -783,12 +783,12 @@ def partition_condition(
             return f"coalesce(abs({signed} % {count}) = {remainder}, {str(remainder == of_null).lower()})"
 
 
-def _argument(scheme: Partitioning) -> str:
-    """Return the column that the partitioning function is called with."""
+def _call(scheme: Partitioning) -> tuple[str, str]:
+    """Return the partitioning function, and the column that it is called with."""
     call = _CALL.fullmatch(scheme.expression)
     if call is None or call[4] is not None or call[1].lower() not in {*_OF_DATES, *_OF_NUMBERS, "unix_timestamp"}:
         raise DdlError(f"the partitioning expression {scheme.expression} is not one that can be evaluated")
-    return call[2] or call[3]
+    return call[1].lower(), call[2] or call[3]
 
 
 def _values(
@@ -796,10 +796,9 @@ def _values(
 ) -> list[_Value]:
     if scheme.columns:
         return [_column_value(*column(name), value_format) for name in scheme.columns]
-    value, kind = column(_argument(scheme))
-    call = _CALL.fullmatch(scheme.expression)
-    assert call is not None, scheme.expression
-    function, value = call[1].lower(), _column_value(value, kind, value_format).value
+    function, name = _call(scheme)
+    value, kind = column(name)
+    value = _column_value(value, kind, value_format).value
     if function in _OF_NUMBERS and kind.name in INTEGERS | {"decimal"}:
         return [_Value(f"({_OF_NUMBERS[function].format(value)})")]
     if function == "unix_timestamp" and kind.name == "timestamp":
@@ -823,8 +822,8 @@ def _below(values: Sequence[_Value], bound: tuple[BoundValue, ...], zone: dateti
     for value, limit in reversed(list(zip(values, bound, strict=True))):
         if isinstance(limit, MaxValue):
             condition = _TRUE
-            continue
-        condition = f"({value.is_below(limit, zone)} OR ({value.equals(limit, zone)} AND {condition}))"
+        else:
+            condition = f"({value.is_below(limit, zone)} OR ({value.equals(limit, zone)} AND {condition}))"
     return condition
 
 
