@@ -113,10 +113,12 @@ def _query_lake(
         for batch in rows.select(columns.names).cast(columns).to_batches()
     )
     reader = pa.RecordBatchReader.from_batches(columns, batches)
-    with sql.database() as connection, sql.named(connection, **{_ROWS: reader}):
+    with sql.database() as connection:
+        connection.register(_ROWS, reader)
         found = connection.execute(statement)
         while rows := found.fetchmany(_BATCH_ROWS):
             yield from rows
+        connection.unregister(_ROWS)
 
 
 # How the rows of one key differ between the source and the lake, from rows of both in the same order.
@@ -253,8 +255,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         raise NotComparableError("the schema history does not know it")
     life = alive[-1]
     tables = CurrentTables(run.lake, run.feed)
-    identifier = tables.identifier(name)
-    table = tables.load(identifier)
+    table = tables.load(identifier := tables.identifier(name))
     if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
         raise NotComparableError(f"the lake has no table {identifier} of it")
     snapshot = None if row.snapshot_id is None else table.snapshot_by_id(row.snapshot_id)
@@ -270,8 +271,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         buckets = min(max(1, math.ceil(rows / _ROWS_OF_A_BUCKET)), _MOST_BUCKETS)
     compared, left_out = _compared(database, life.last)
     by_id = {each.own.id: each for each in compared}
-    columns = key_columns(run.feed, life.last)
-    if not columns:
+    if not (columns := key_columns(run.feed, life.last)):
         raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
     if unfit := [column.name for column in columns if column.id not in by_id]:
         raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
@@ -341,8 +341,7 @@ def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Co
 
 Result = Literal["equal", "different", "unchecked"]
 
-_BUCKETS_OF_A_STATEMENT: Final = 5000
-"""A statement can name so many."""
+_BUCKETS_OF_A_STATEMENT: Final = 5000  # It can name so many.
 
 
 @dataclass(frozen=True)
