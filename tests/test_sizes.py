@@ -20,7 +20,7 @@ BUDGETS = {
     "cdc_lakehouse/config": (1_906, 7),
     "cdc_lakehouse/decoders": (5_167, 19),
     "cdc_lakehouse/lake": (10_530, 30),
-    "cdc_lakehouse/operate": (2_238, 8),
+    "cdc_lakehouse/operate": (2_237, 8),
     "cdc_lakehouse/pipeline": (5_464, 16),
     "cdc_lakehouse/sample": (624, 3),
     "cdc_lakehouse/sources": (5_340, 25),
