@@ -30,6 +30,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TableHeldError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
@@ -41,16 +42,6 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
-from cdc_lakehouse.lake.current.update_tasks import (
-    PlannedTable,
-    RecomputedKeys,
-    RowCounts,
-    StoredTable,
-    TableUpdate,
-    UpdatedTable,
-    typed_beforehand,
-    update_in_job,
-)
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
@@ -67,16 +58,7 @@ from cdc_lakehouse.lake.tables.segments import (
     applied_content,
     may_hold,
 )
-from cdc_lakehouse.pipeline.feed_tables import (
-    EventEstimates,
-    FeedTable,
-    format_refusal,
-    is_purged,
-    is_taken,
-    key_columns,
-    left_ts,
-    value_format,
-)
+from cdc_lakehouse.pipeline import feed_tables
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -99,7 +81,7 @@ class TableChanges:
     events: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
 
     number: int
-    table: FeedTable
+    table: feed_tables.FeedTable
     state: TableState | None
     applied_ts: int
     checkpoint_ts: int
@@ -145,10 +127,10 @@ class TableChanges:
         return self.state is not None and not self.reads_all_events
 
     @property
-    def recomputed(self) -> RecomputedKeys | None:
+    def recomputed(self) -> update_tasks.RecomputedKeys | None:
         """The keys to recompute; None when everything that is read is applied."""
         segments = frozenset(segment.segment for segment in self.redecoded)
-        return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
+        return update_tasks.RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 
     def spans(self) -> list[KeyedSpan]:
         """Return the spans of the table's events."""
@@ -215,7 +197,7 @@ def find_changed_tables(
     for id, life in lives.items():
         shown = run.shows(life)
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in holds or (over and shown and (is_purged(run.feed, life) or not news.everywhere)):
+        if id in holds or (over and shown and (feed_tables.is_purged(run.feed, life) or not news.everywhere)):
             continue
         if id in refused:
             reasons[id] = refused[id]
@@ -242,11 +224,11 @@ def _changes(
     news: News, number: int, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
 ) -> TableChanges:
     feed, upto = news.run.feed, news.checkpoint_ts
-    table = FeedTable.of(feed, life)
+    table = feed_tables.FeedTable.of(feed, life)
     if not table.key:
         # It was dropped: others are held. The configuration may name the key of the table that has its name now.
         raise TableHeldError("none of its columns is known to be its key")
-    if state is not None and (refusal := format_refusal(feed, life, state)) is not None:
+    if state is not None and (refusal := feed_tables.format_refusal(feed, life, state)) is not None:
         raise TableHeldError(refusal)
     if state is None or not state.schema_fingerprint:
         return TableChanges(number, table, state, BEGINNING, upto)
@@ -256,8 +238,8 @@ def _changes(
     # configuration, another key.
     rebuild = before is None
     if before is not None:
-        key = tuple(lake_name(column) for column in key_columns(feed, before.last))
-        values = value_format(feed, before.last.name)
+        key = tuple(lake_name(column) for column in feed_tables.key_columns(feed, before.last))
+        values = feed_tables.value_format(feed, before.last.name)
         fingerprint = schema_fingerprint(before, values)
         rebuild = fingerprint != state.schema_fingerprint or bool(state.key is not None and key and key != state.key)
     void_for_all = max(table.void_upto_ts, life.versions[0].since)
@@ -290,42 +272,37 @@ def rename_to_source_names(
     `lives` are all tables of the feed. Raises a fault of the engine: the next run continues."""
     moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
-
-    def renamed(table: TableLocation, now: Identifier, wanted: Identifier) -> bool:
+    while moving:
+        free = next((table for table in moving if tables.is_free(table.wanted)), None)
+        table = free or moving[0]
+        occupant = None if free else tables.at(table.wanted)
+        own = None if free else next((each for each in moving if each.now == table.wanted), None)
+        now, wanted = table.now, table.wanted
+        if own is not None:
+            # A cycle: one of them is parked.
+            table, now, wanted = own, own.now, tables.parking_identifier(own.life, own.life.last.name)
+        elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
+            # It was dropped in the source, or renamed to a name that is not taken, and kept here; its name is needed
+            # again.
+            life = lives[occupant.incarnation]
+            now, wanted = table.wanted, tables.parking_identifier(life, occupant.name)
+            if life.dropped_ts != occupant.dropped_ts:
+                wanted = tables.left_identifier(occupant.name, occupant.dropped_ts)
+        elif free is None:
+            whose = "a table that is not the feed's, or cannot be read" if occupant is None else "a table that is held"
+            blocked[table.life.id] = f"its name {table.wanted} is that of {whose}"
+            moving.remove(table)
+            continue
         try:
             rename(now, wanted)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
             blocked[table.life.id] = hold_reason(error, f"be renamed from {now} to {wanted}", table.life.last.name)
             moving.remove(table)
-            return False
-        return True
-
-    while moving:
-        free = next((table for table in moving if tables.is_free(table.wanted)), None)
-        if free is not None:
-            if renamed(free, free.now, free.wanted):
-                moving.remove(free)
             continue
-        first = moving[0]
-        occupant = tables.at(first.wanted)
-        own = next((table for table in moving if table.now == first.wanted), None)
         if own is not None:
-            # A cycle: one of them is parked.
-            parking = tables.parking_identifier(own.life, own.life.last.name)
-            if renamed(own, own.now, parking):
-                moving[moving.index(own)] = own._replace(now=parking)
-        elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
-            # It was dropped in the source, or renamed to a name that is not taken, and kept here; its name is needed
-            # again.
-            life = lives[occupant.incarnation]
-            parking = tables.parking_identifier(life, occupant.name)
-            if life.dropped_ts != occupant.dropped_ts:
-                parking = tables.left_identifier(occupant.name, occupant.dropped_ts)
-            renamed(first, first.wanted, parking)
-        else:
-            whose = "a table that is not the feed's, or cannot be read" if occupant is None else "a table that is held"
-            blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"
-            moving.remove(first)
+            moving[moving.index(own)] = own._replace(now=wanted)
+        elif free is not None:
+            moving.remove(free)
     return blocked
 
 
@@ -339,7 +316,7 @@ class PlannedUpdate:
     `format_version` is the one that the table will have."""
 
     changes: TableChanges
-    table: PlannedTable
+    table: update_tasks.PlannedTable
     state: TableState
     plan: Plan
     transaction: TableTransaction | None
@@ -347,7 +324,7 @@ class PlannedUpdate:
     format_version: int
 
     @property
-    def update(self) -> TableUpdate:
+    def update(self) -> update_tasks.TableUpdate:
         return self.table.update
 
 
@@ -386,7 +363,7 @@ def plan_update(
     if stays:
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
-        stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
+        stored = update_tasks.StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or quarantine.has_discarded(changes.life.names)
@@ -398,7 +375,9 @@ def plan_update(
         recomputed=changes.recomputed,
         tells_collisions=changes.reads_new_events,
     )
-    planned = PlannedTable(update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays)
+    planned = update_tasks.PlannedTable(
+        update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays
+    )
     tags = NO_TAG_CHANGES
     if table.current_snapshot() is not None:
         shown = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
@@ -410,7 +389,9 @@ def plan_update(
     return PlannedUpdate(changes, planned, state, plan, transaction, tags, format_version)
 
 
-def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: UpdatedTable) -> None:
+def commit(
+    iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: update_tasks.UpdatedTable
+) -> None:
     """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
     change. Raises `TransientError` when files do not hold the rows that they should."""
     changes, state, update = planned.changes, planned.state, planned.update
@@ -514,7 +495,7 @@ class AppliedTable(NamedTuple):
     life: Incarnation
     state: TableState
     key: tuple[str, ...]
-    counts: RowCounts
+    counts: update_tasks.RowCounts
     rebuilt: bool
 
 
@@ -537,9 +518,9 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     """Bring every table that has changes and is not held to the checkpoint; with `only`, none but these."""
     feed, history, cut = run.feed, run.history.history, run.last_cut
     known = {id: life for id, whole in history.incarnations().items() if (life := whole.upto(upto)) is not None}
-    lives = {id: life for id, life in known.items() if is_taken(feed.tables, life)}
-    left_at = {id: at for id, life in known.items() if (at := left_ts(feed.tables, life)) is not None}
-    left, counts = {id: known[id] for id in left_at}, EventEstimates(run.segments, cut.checkpoint_ts)
+    lives = {id: life for id, life in known.items() if feed_tables.is_taken(feed.tables, life)}
+    left_at = {id: at for id, life in known.items() if (at := feed_tables.left_ts(feed.tables, life)) is not None}
+    left, counts = {id: known[id] for id in left_at}, feed_tables.EventEstimates(run.segments, cut.checkpoint_ts)
     holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds, left)
@@ -612,7 +593,7 @@ class _Turn:
 
     changes: TableChanges
     planned: PlannedUpdate | None = None
-    updated: UpdatedTable | None = None
+    updated: update_tasks.UpdatedTable | None = None
     failure: str | None = None
     fault: CdcError | None = None
 
@@ -659,7 +640,7 @@ def _give_names(
 
 
 def _try(
-    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], counts: EventEstimates,
+    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges], counts: feed_tables.EventEstimates,
     of_dump: Mapping[TableName, int], synthetic: SyntheticWriter,
 ) -> list[_Turn]:  # fmt: skip
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds. `of_dump`: the rows of
@@ -680,9 +661,9 @@ def _try(
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        typed, run.typed = typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
+        typed, run.typed = update_tasks.typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
         rest = [each.table for each in planned if each.changes.number not in typed]
-        found = typed | update_in_job(lambda: run.spark, io, rest, reader)
+        found = typed | update_tasks.update_in_job(lambda: run.spark, io, rest, reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded

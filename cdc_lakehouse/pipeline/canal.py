@@ -54,30 +54,25 @@ class CanalServer(RecordSource):
     def join_point(self, position: DumpPosition) -> JoinPoint:
         run = self._run
         if position.log_file is None or position.log_offset is None:
-            raise SourceError(
-                f"the dump's position is not a place in a binlog ({position})",
-                feed=run.feed.name,
-                advice="load a dump of the database server that Canal reads, with the name and the offset of its "
-                "binlog: dump as a user who may see its status (REPLICATION CLIENT)",
-            )
+            advice = "load a dump of the database server that Canal reads, with the name and the offset of its binlog: "
+            advice += "dump as a user who may see its status (REPLICATION CLIENT)"
+            message = f"the dump's position is not a place in a binlog ({position})"
+            raise SourceError(message, feed=run.feed.name, advice=advice)
         sought = BinlogPosition.of(position.log_file, position.log_offset)
         found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
         other = contradiction(position, *found.values, found.server_ids)
         if other is not None:
-            raise SourceError(
-                f"the dump of {sought} is not of the database server that Canal reads: {other}",
-                feed=run.feed.name,
-                advice="dump that server itself, not another one of its replicas, and name the dump as "
-                "source.initial.uri (with type database: its address as url)",
-            )
+            advice = "dump that server itself, not another one of its replicas, and name the dump as "
+            advice += "source.initial.uri (with type database: its address as url)"
+            message = f"the dump of {sought} is not of the database server that Canal reads: {other}"
+            raise SourceError(message, feed=run.feed.name, advice=advice)
         initial = run.feed.initial
         if found.first is not None and not found.covered and not (initial is not None and initial.log_starts_at_dump):
+            advice = "start Canal at the dump's position or before it, and the feed afresh; where it was started at "
+            advice += "that position, say so with source.initial.log_starts_at_dump"
+            message = f"the dump is of {sought} and the log begins at {found.first}"
             raise SourceError(
-                f"the dump is of {sought} and the log begins at {found.first}: what changed in between may be in "
-                "neither",
-                feed=run.feed.name,
-                advice="start Canal at the dump's position or before it, and the feed afresh; where it was started at "
-                "that position, say so with source.initial.log_starts_at_dump",
+                f"{message}: what changed in between may be in neither", feed=run.feed.name, advice=advice
             )
         if found.commit_ts is not None:
             return JoinPoint(found.commit_ts)

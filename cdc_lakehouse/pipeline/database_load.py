@@ -57,13 +57,8 @@ class DatabaseDump:
         self, run: FeedRun, initial: InitialLoad, store: ObjectStore, takes: Callable[[TableName], bool]
     ) -> None:
         assert initial.database is not None
-        self._run, self._initial, self._database, self._store, self._takes = (
-            run,
-            initial,
-            initial.database,
-            store,
-            takes,
-        )
+        self._run, self._store, self._takes = run, store, takes
+        self._initial, self._database = initial, initial.database
         # The name of the file that this run writes for a table that it could not read: the next run tries again.
         self._failed = f"failed_{secrets.token_hex(4)}"
 
@@ -111,11 +106,8 @@ class DatabaseDump:
             self._write(dumped.directory_of(number, dumped.DUMP), end)
             run.log.info("read %d rows of %d tables of the database", rows, len(plan.tables))
             return dumped.read_database_dump(self._store, number)
-        raise SourceError(
-            "tables have changed in each round of reading them",
-            feed=run.feed.name,
-            advice="leave out tables that are made and dropped all the time (tables.exclude), or load a dump",
-        )
+        advice = "leave out tables that are made and dropped all the time (tables.exclude), or load a dump"
+        raise SourceError("tables have changed in each round of reading them", feed=run.feed.name, advice=advice)
 
     # --- What is read ---
 
@@ -126,12 +118,9 @@ class DatabaseDump:
         before = self._definitions(database, plan)
         missing = [name for name in plan.wanted if name != _ALL and name not in map(str, before)]
         if missing and not plan.tables:
-            raise SourceError(
-                f"{missing[0]} cannot be loaded: the database has no such table, or none that the user may see, or the "
-                "feed does not take it",
-                feed=self._run.feed.name,
-                advice="correct its name, grant the user SELECT on it, or let tables.include name it",
-            )
+            message = f"{missing[0]} cannot be loaded: the database has no such table, or none that the user may see, "
+            advice = "correct its name, grant the user SELECT on it, or let tables.include name it"
+            raise SourceError(f"{message}or the feed does not take it", feed=self._run.feed.name, advice=advice)
         run, asked = self._run, self._initial.snapshot_ts
         if asked is not None and not database.is_tidb:
             raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
@@ -175,20 +164,18 @@ class DatabaseDump:
         read."""
         if plan.position is not None and plan.position.tso is not None:
             return plan.position
-        until = reading.position_of(database)
-        now = self._definitions(database, plan)
-        changed = [name for name, table in plan.tables.items() if now.get(table.definition.name) != table.definition]
-        for name in changed:
-            self._run.log.info("%s has changed while it was read", plan.tables[name].definition.name)
-            del plan.tables[name]
+        until, now = reading.position_of(database), self._definitions(database, plan)
+        for name, table in list(plan.tables.items()):
+            if now.get(table.definition.name) != table.definition:
+                self._run.log.info("%s has changed while it was read", table.definition.name)
+                del plan.tables[name]
         return None if {name.identity for name in now} - plan.tables.keys() else until
 
     def _failure(self, directory: str, objects: Iterable[StoredObject]) -> str | None:
         """Return why this run could not read a table, from the table's directory; None when it did not fail."""
         path = f"{directory}{self._failed}"
-        if all(each.path != path for each in objects):
-            return None
-        return self._store.read(path, limit=SMALL_FILE_LIMIT).decode()
+        failed = any(each.path == path for each in objects)
+        return self._store.read(path, limit=SMALL_FILE_LIMIT).decode() if failed else None
 
     def _write(self, path: str, document: Plan | End) -> None:
         self._run.lake.write(f"{self._store.uri}/{path}", dumped.stored_document(document).encode())
@@ -202,14 +189,10 @@ class DatabaseDump:
         for table in plan.tables.values():
             directory = dumped.directory_of(number, table.directory)
             found = objects.get(directory, ())
-            if self._failure(directory, found) is not None:
-                continue
-            known = dumped.read_ranges(found)
-            left += (
-                _RangeRead(table.definition, f"{self._store.uri}/{directory}", place, each)
-                for place, each in enumerate(table.ranges)
-                if place not in known
-            )
+            if self._failure(directory, found) is None:
+                known, uri = dumped.read_ranges(found), f"{self._store.uri}/{directory}"
+                unread = [(place, each) for place, each in enumerate(table.ranges) if place not in known]
+                left += (_RangeRead(table.definition, uri, place, each) for place, each in unread)
         return left
 
     def _read_ranges(self, plan: Plan, number: int) -> None:
@@ -277,11 +260,8 @@ def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
 
 def csv_lines(rows: Sequence[Row]) -> pa.Buffer:
     """Format rows in the notation of `sources.dump.database.notation_of`."""
-    cells: list[pa.Array] = []
-    for values in zip(*rows, strict=True):
-        text = pa.array(values, pa.string())
-        quoted = pc.replace_substring(text, '"', '""')
-        cells.append(pc.binary_join_element_wise('"', quoted, '"', "").fill_null(r"\N"))
+    texts = (pc.replace_substring(pa.array(values, pa.string()), '"', '""') for values in zip(*rows, strict=True))
+    cells = [pc.binary_join_element_wise('"', text, '"', "").fill_null(r"\N") for text in texts]
     joined = pc.binary_join_element_wise(*cells, ",")
     lines = pc.binary_join_element_wise(joined, "\n", "")
     size = pc.sum(pc.binary_length(lines)).as_py()

@@ -88,18 +88,12 @@ class DumpSource(Source):
             landed = sum(map(len, self._run.segments.undecoded(DUMP).values()))
             if not landed:
                 raise
-            raise SourceError(
-                f"the dump at {self._store.uri}, with {plural(landed, 'file')} to load, is unreadable: {error.message}",
-                feed=self._run.feed.name,
-                segment=error.segment,
-                advice=_WAY_OUT,
-            ) from error
+            feed, said = self._run.feed.name, f"the dump at {self._store.uri}, with {plural(landed, 'file')} to load"
+            message = f"{said}, is unreadable: {error.message}"
+            raise SourceError(message, feed=feed, segment=error.segment, advice=_WAY_OUT) from error
         if not (dump.tables or dump.unread):
-            raise DumpError(
-                f"the dump at {self._store.uri} has no table",
-                feed=self._run.feed.name,
-                advice="correct source.initial.uri, or dump with the tables that the feed takes",
-            )
+            advice = "correct source.initial.uri, or dump with the tables that the feed takes"
+            raise DumpError(f"the dump at {self._store.uri} has no table", feed=self._run.feed.name, advice=advice)
         return dump
 
     @property
@@ -118,11 +112,8 @@ class DumpSource(Source):
     def has_rows_left(self) -> bool:
         """Whether a taken table has rows that are not in `events` yet, or could not be loaded. Once the dump is loaded,
         this does not read the dump."""
-        return (
-            self._is_needed
-            or bool(self._run.segments.undecoded(DUMP))
-            or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
-        )
+        is_left = self._is_needed or bool(self._run.segments.undecoded(DUMP))
+        return is_left or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
 
     @property
     def fault(self) -> str | None:
@@ -191,11 +182,8 @@ class DumpSource(Source):
         reloaded = set(run.reload_tables) if run.reload_tables != {"*"} else taken
         for name in sorted(reloaded - taken):
             why = "has no such table" if name not in names else "has it, and the feed does not take it"
-            raise SourceError(
-                f"{name} cannot be loaded: the dump at {self._store.uri} {why}",
-                feed=run.feed.name,
-                advice="write database.table, as the dump has it",
-            )
+            message = f"{name} cannot be loaded: the dump at {self._store.uri} {why}"
+            raise SourceError(message, feed=run.feed.name, advice="write database.table, as the dump has it")
         loads, landed = run.loaded, self._landed()
         wanted: list[DumpedTable] = []
         for table in self._dump.tables:
@@ -292,11 +280,8 @@ class DumpSource(Source):
         missing = [segment for segment in segments if segment.segment not in known]
         landed = self._landed() if missing else {}
         replaced = {table.name: self._at(table) for table in tables if self._at(table) in landed.get(table.name, ())}
-        return [
-            each.segment
-            for each in missing
-            if replaced.get(TableName(each.database or "", each.table or "")) in (None, each.table_version)
-        ]
+        names = ((each, TableName(each.database or "", each.table or "")) for each in missing)
+        return [each.segment for each, name in names if replaced.get(name) in (None, each.table_version)]
 
     @functools.cached_property
     def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
@@ -316,12 +301,8 @@ class DumpSource(Source):
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         if missing := self._missing(segments):
-            raise SourceError(
-                f"the dump no longer has {plural(len(missing), 'file')} that it was loaded from",
-                feed=self._run.feed.name,
-                segment=missing[0],
-                advice=_WAY_OUT,
-            )
+            message = f"the dump no longer has {plural(len(missing), 'file')} that it was loaded from"
+            raise SourceError(message, feed=self._run.feed.name, segment=missing[0], advice=_WAY_OUT)
         return self._run.land_again(segments, Batches(self._run.segments.batch + 1, _MAX_FILES, _MAX_BYTES))
 
     @property
@@ -399,11 +380,9 @@ class DumpSource(Source):
             and any(each.name not in file.notation.columns for file in table.files)
         ]
         if stored:
-            raise DdlError(
-                f"the dump leaves out the values of the stored generated column {stored[0]}",
-                advice=f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
-                "them; or leave the table out",
-            )
+            advice = f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
+            advice += "them; or leave the table out"
+            raise DdlError(f"the dump leaves out the values of the stored generated column {stored[0]}", advice=advice)
         return tuple(each for each in apply.altered(None, definition.clauses).columns if each.name.lower() in virtual)
 
 

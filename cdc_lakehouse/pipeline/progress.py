@@ -1,5 +1,4 @@
-"""The progress of long work: lines in the log, and how far the reading of a database is, from the files that exist, for
-the run that reads and for the status. Needs no Spark."""
+"""The progress of long work: lines in the log, and how far the reading of a database is, from the files that exist."""
 
 from __future__ import annotations
 
@@ -54,9 +53,8 @@ _WINDOW: Final = datetime.timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class ReadingProgress:
-    """The progress of a dump. `rows` and `bytes` (compressed) are of ranges that were completely read. `estimated_rows`
-    is the number of rows of all tables, from statistics and ranges. `seconds_left` is None when it cannot be
-    estimated."""
+    """The progress of a dump. `rows` and `bytes` (compressed) are of ranges that were completely read, `estimated_rows`
+    of all tables, from statistics and ranges. `seconds_left` is None when it cannot be estimated."""
 
     tables: int
     tables_read: int

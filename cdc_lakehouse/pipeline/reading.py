@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import functools
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -59,10 +58,8 @@ def read(
     `_commit_ts`. No JVM is started.
 
     feed: for a table that several feeds have. last_good: for a held table, read its last good cut where that is older
-    than `as_of`; without `as_of` it is read in any case.
-
-    Raises `ConfigurationError` when no feed has the table, `NotReadableError` when it cannot be read as of that moment.
-    """
+    than `as_of`; without `as_of` it is read in any case. Raises `ConfigurationError` when no feed has the table,
+    `NotReadableError` when it cannot be read as of that moment."""
     return _find(config, table, as_of, feed, last_good).arrow()
 
 
@@ -102,12 +99,8 @@ class ReadableTable:
     def arrow(self, limit: int | None = None) -> pa.Table:
         """Return all rows, or `limit` of them."""
         if self.refused is not None:
-            raise NotReadableError(
-                self.refused,
-                feed=self.run.feed.name,
-                table=str(self.name),
-                advice="end the hold, or read a table that has a good cut there (last_good)",
-            )
+            advice = "end the hold, or read a table that has a good cut there (last_good)"
+            raise NotReadableError(self.refused, feed=self.run.feed.name, table=str(self.name), advice=advice)
         if self.snapshot_id is None or self.identifier is None:
             return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
         return self.run.lake.existing(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
@@ -137,42 +130,32 @@ def readable_tables(
             snapshot = None if stored is None else tags_of(stored).get(as_of)
             tagged += [] if snapshot is None else [replace(each, snapshot_id=snapshot)]
         if not tagged:
-            raise NotReadableError(
-                f"no table has the tag {as_of}",
-                feed=run.feed.name,
-                advice="an Iceberg table lists its tags in `refs`, and `cdc-lakehouse status` shows the last cut",
-            )
+            advice = "an Iceberg table lists its tags in `refs`, and `cdc-lakehouse status` shows the last cut"
+            raise NotReadableError(f"no table has the tag {as_of}", feed=run.feed.name, advice=advice)
         return tagged
     commit_ts, exactly = _commit_ts(run, as_of)
     if not exactly:
-        published = run.checkpoints.published()
-        cuts = [at for at in published if at <= commit_ts]
-        if not cuts:
-            raise NotReadableError(
-                f"no cut is as old as {as_of}",
-                feed=run.feed.name,
-                advice=f"the oldest one is at {_spoken(published[0])}; to read earlier rows from `events`, give the "
-                f"moment as a commit-ts: {commit_ts}",
-            )
-        commit_ts = cuts[-1]
+        published, moment = run.checkpoints.published(), commit_ts
+        commit_ts = max((at for at in published if at <= moment), default=BEGINNING)
+        if commit_ts == BEGINNING:
+            advice = f"the oldest one is at {_spoken(published[0])}; to read earlier rows from `events`, give the "
+            advice += f"moment as a commit-ts: {moment}"
+            raise NotReadableError(f"no cut is as old as {as_of}", feed=run.feed.name, advice=advice)
     rows = {TableName(row.database, row.table): row for row in run.checkpoints.rows(commit_ts)}
-    tables = CurrentTables(run.lake, run.feed)
     found: list[ReadableTable] = []
-    lives = run.history.history.incarnations()
-    held: Mapping[str, str] | None = None
+    tables, lives = CurrentTables(run.lake, run.feed), run.history.history.incarnations()
+    # A table that was held when it was dropped is in no cut, and its events are still not to be trusted.
+    held = functools.cache(lambda: find_holds(run, lives, last) | dict(run.last_cut.held))
     for whole in lives.values():
         life = whole.upto(commit_ts)
-        if life is None or life.dropped_ts is not None:
+        if life is None or life.dropped_ts is not None or not is_taken(run.feed.tables, life):
             continue
-        if table not in (None, str(life.last.name)) or not is_taken(run.feed.tables, life):
+        if table not in (None, str(life.last.name)):
             continue
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
-        if row is None:
-            # A table that was held when it was dropped is in no cut, and its events are still not to be trusted.
-            held = find_holds(run, lives, last) | dict(run.last_cut.held) if held is None else held
-            if (reason := held.get(whole.id)) is not None:
-                each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
+        if row is None and (reason := held().get(whole.id)) is not None:
+            each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
         if row is not None and row.snapshot_id is not None:
             with contextlib.suppress(UnreadableTableError):  # Its events still exist.
                 state = tables.find(whole)
@@ -188,13 +171,12 @@ def _held(
 ) -> tuple[ReadableTable, CutRow | None]:
     """Return a held table as of its moment, with the row of its last good cut if it is read at that: what is in
     `events` above that cut may be a part of its changes."""
-    good = None
-    for name in whole.names:
-        for row in each.run.checkpoints.rows_of(name):
-            then = whole.upto(row.checkpoint_ts)
-            is_own = then is not None and then.dropped_ts is None and then.last.name == name
-            if is_own and (good is None or row.checkpoint_ts > good.checkpoint_ts):
-                good = row
+    own: list[CutRow] = []
+    for row in (row for name in whole.names for row in each.run.checkpoints.rows_of(name)):
+        then = whole.upto(row.checkpoint_ts)
+        if then is not None and then.dropped_ts is None and then.last.name == TableName(row.database, row.table):
+            own.append(row)
+    good = max(own, key=lambda row: row.checkpoint_ts, default=None)
     if good is None:
         return replace(each, refused=f"it is held, and no cut has it ({reason})"), None
     if each.commit_ts <= good.checkpoint_ts:
@@ -245,11 +227,9 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         raise NotReadableError(why, table=name, advice="read it as of a cut")
     known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts
     if commit_ts < known_from_ts:
-        raise NotReadableError(
-            "events of then were removed, which later ones had superseded (maintenance.keep_superseded_days)",
-            table=name,
-            advice=f"read it as of a cut that is kept, or as of {_spoken(known_from_ts)} or later",
-        )
+        why = "events of then were removed, which later ones had superseded (maintenance.keep_superseded_days)"
+        advice = f"read it as of a cut that is kept, or as of {_spoken(known_from_ts)} or later"
+        raise NotReadableError(why, table=name, advice=advice)
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
@@ -269,30 +249,25 @@ def _find(
 ) -> ReadableTable:
     loaded = _loaded(config)
     lake = Lake(loaded.lake, loaded.storage)
-    feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
-    runs = {each.name: FeedRun(each, lake, **options) for each in feeds}
-    names: dict[str, set[str]] = {}
-    for name, run in runs.items():  # Names that the feed's tables have or had.
+    known: list[FeedRun] = []
+    names: set[str] = set()
+    for run in [FeedRun(each, lake, **options) for each in (loaded.feeds if feed is None else [loaded.feed(feed)])]:
+        # Names that the feed's tables have or had.
         lives, takes = run.history.history.incarnations().values(), run.feed.tables.takes
-        names[name] = {str(n) for life in lives for n in life.names if takes(n.database, n.table)}
-    known = [run for name, run in runs.items() if table in names[name]]
+        own = {str(name) for life in lives for name in life.names if takes(name.database, name.table)}
+        names |= own
+        known += [run] if table in own else []
     if not known:
-        near = guess(table, set[str]().union(*names.values()))
-        raise ConfigurationError(
-            f"no table {table} is published{near}", advice="name it as the source does: database.table"
-        )
+        message = f"no table {table} is published{guess(table, names)}"
+        raise ConfigurationError(message, advice="name it as the source does: database.table")
     if len(known) > 1:
         several = ", ".join(run.feed.name for run in known)
         raise ConfigurationError(f"several feeds have the table {table}: {several}", advice="say which feed")
     found = readable_tables(known[0], as_of, table, last_good=last_good)
     if not found:
-        when = "now" if as_of is None else f"as of {as_of}"
-        raise NotReadableError(
-            f"there is no such table {when}",
-            feed=known[0].feed.name,
-            table=table,
-            advice=f"`cdc-lakehouse schema {table}` shows when it was made and dropped",
-        )
+        message = f"there is no such table {'now' if as_of is None else f'as of {as_of}'}"
+        advice = f"`cdc-lakehouse schema {table}` shows when it was made and dropped"
+        raise NotReadableError(message, feed=known[0].feed.name, table=table, advice=advice)
     return found[-1]
 
 

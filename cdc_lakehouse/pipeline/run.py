@@ -216,13 +216,10 @@ class FeedRun:
             return
         first_ts = self.source.first_ts() if initial.start_ts is None else initial.start_ts
         if first_ts is not None and first_ts > min(positions):
-            raise SourceError(
-                f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is "
-                "in neither",
-                feed=self.feed.name,
-                advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has "
-                "that, and only showed itself later, say so with source.initial.start_ts",
-            )
+            advice = "create the changefeed with the dump's position as its start-ts, or dump again; where it has "
+            advice += "that, and only showed itself later, say so with source.initial.start_ts"
+            message = f"the dump is of {min(positions)} and the change log begins at {first_ts}"
+            raise SourceError(f"{message}: what changed in between is in neither", feed=self.feed.name, advice=advice)
 
     def shows(self, life: Incarnation) -> bool:
         """Whether the last cut shows the table, so that it had nothing further to apply then. A table that was held, or

@@ -61,11 +61,9 @@ class Sink(LogSource):
     kind = FILE
     schema_faults = frozenset({problems.BAD_SCHEMA_FILE})
     shown = SourceKind(
-        "ticdc",
-        "What the sink holds: each data file is listed once. Files stay where they are.",
-        "checkpoint",
-        "Follows the checkpoint-ts of the sink's metadata file.",
-    )
+        "ticdc", "What the sink holds: each data file is listed once. Files stay where they are.",
+        "checkpoint", "Follows the checkpoint-ts of the sink's metadata file.",
+    )  # fmt: skip
     has_files = True
 
     def __init__(self, run: FeedRun) -> None:
@@ -78,10 +76,7 @@ class Sink(LogSource):
 
     @functools.cached_property
     def _schemas(self) -> sink_files.SchemaFiles:
-        return self._schemas_of(self._list())
-
-    def _schemas_of(self, listing: Listing) -> sink_files.SchemaFiles:
-        return sink_files.SchemaFiles(self._run.feed, self._run.store, self._run.history, listing.schemas)
+        return sink_files.SchemaFiles(self._run, self._list().schemas)
 
     def land(self) -> Landed:
         # In this order the listing contains everything that the checkpoint guarantees.
@@ -163,7 +158,7 @@ class Sink(LogSource):
         reason = "it is the first time" if frontier is None else self._reason_for_all(frontier, len(watched), shown_ts)
 
         def found(listing: Listing) -> tuple[TakenNames, sink_files.LastFiles]:
-            self._schemas = self._schemas_of(listing)
+            self._schemas = sink_files.SchemaFiles(run, listing.schemas)
             taken = TakenNames.of(run.feed.tables, self._schemas.history, run.last_cut.checkpoint_ts)
             return taken, sink_files.check_last_files(run, listing, self._checkpoint_ts)
 
@@ -227,13 +222,9 @@ class Sink(LogSource):
                 wanted = (each for each in readable if each.size and each.segment not in unknown)
                 looked_at = list(itertools.islice(wanted, _LINES_SOUGHT_IN))
                 if looked_at and all(form.lacks_commit_ts(raw.head(each, sink_files.HEAD)) for each in looked_at):
-                    raise SourceError(
-                        problems.PROBLEMS[problems.NO_COMMIT_TS],
-                        feed=run.feed.name,
-                        segment=looked_at[0].segment,
-                        line=1,
-                        advice="then start the feed afresh",
-                    )
+                    message, first = problems.PROBLEMS[problems.NO_COMMIT_TS], looked_at[0].segment
+                    advice = "then start the feed afresh"
+                    raise SourceError(message, feed=run.feed.name, segment=first, line=1, advice=advice)
 
             def decode(writer: EventWriter, ready: Sequence[Segment]) -> DecodedFiles:
                 files: list[SegmentFile] = []
@@ -265,12 +256,9 @@ class Sink(LogSource):
         unreadable = sink_files.find_unreadable(run.raw, segments)
         if unreadable:
             segment, reason = next(iter(unreadable.items()))
-            raise SourceError(
-                f"cannot decode {plural(len(unreadable), 'segment')} again: {reason}",
-                feed=run.feed.name,
-                segment=segment,
-                advice="restore them; a file whose content changed is taken by the next run, without being asked",
-            )
+            message = f"cannot decode {plural(len(unreadable), 'segment')} again: {reason}"
+            advice = "restore them; a file whose content changed is taken by the next run, without being asked"
+            raise SourceError(message, feed=run.feed.name, segment=segment, advice=advice)
         return run.land_again(segments, Batches(run.segments.batch + 1, source.max_files, source.max_bytes))
 
     def checkpoint_ts(self) -> int:
@@ -343,11 +331,9 @@ def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[D
             late.append(file.path)
     for date in sorted(run.dates):
         if any(date <= (summary.feed_date or "") for summary in summaries.values()):
-            raise SourceError(
-                f"{date} cannot be decoded again: it is no longer known what its segments were",
-                feed=run.feed.name,
-                advice="they were removed by maintenance.keep_segments_days; their events are there, untouched",
-            )
+            message = f"{date} cannot be decoded again: it is no longer known what its segments were"
+            advice = "they were removed by maintenance.keep_segments_days; their events are there, untouched"
+            raise SourceError(message, feed=run.feed.name, advice=advice)
     return others, late
 
 
@@ -364,12 +350,9 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
     for date in sorted(run.dates):
         lost = [row for row in expired if row.feed_date == date and (archive is None or not archive.has(row))]
         if lost:
-            raise SourceError(
-                f"{date} cannot be decoded again: {len(lost)} of its segments are no longer in the source",
-                feed=run.feed.name,
-                segment=lost[0].segment,
-                advice="restore them; the events that were decoded before are still there and were not touched",
-            )
+            message = f"{date} cannot be decoded again: {len(lost)} of its segments are no longer in the source"
+            advice = "restore them; the events that were decoded before are still there and were not touched"
+            raise SourceError(message, feed=run.feed.name, segment=lost[0].segment, advice=advice)
     appended = functools.cache(run.appended)
     known = run.segments.etags(file.path for file in files)
     new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]

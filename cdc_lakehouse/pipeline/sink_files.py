@@ -27,11 +27,10 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, SUMMARY, Segment, SourceFiles
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT
 from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.listing import AT_ONCE, may_have_expired, settings_digest
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing
@@ -116,19 +115,15 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     source = run.feed.storage_sink
 
     def is_cut_off_there(row: Quarantined, content: bytes) -> bool:
-        # All lines before it are valid.
-        raw = row.raw
-        ends = raw is not None and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
-        return raw is not None and ends and 0 < len(raw) < problems.RAW_LIMIT
+        raw = row.raw or b""  # All lines before it are valid.
+        return 0 < len(raw) < problems.RAW_LIMIT and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
 
     for first in firsts[:_LOOKED_AT]:
         contents: list[bytes] = []
         for each in later[first : first + _FILES]:
             redelivered = _content(run.raw, each) if each.dispatcher == later[first].dispatcher else None
-            bad = [
-                row for row in (run.quarantine.rows if each.quarantined else ())
-                if row.segment == each.segment and row.state != "replayed"
-            ]  # fmt: skip
+            rows = run.quarantine.rows if each.quarantined else ()
+            bad = [row for row in rows if row.segment == each.segment and row.state != "replayed"]
             if redelivered is None or not all(is_cut_off_there(row, redelivered) for row in bad):
                 break
             contents.append(redelivered)
@@ -150,11 +145,9 @@ class SchemaFiles:
     """The schema files of a listing, and those that are already recorded. Each is read once in a run; recorded ones are
     not read."""
 
-    def __init__(
-        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Sequence[paths.SchemaFilePath]
-    ) -> None:
-        self._feed, self._recorded, self._listed = feed, recorded, listed
-        self._read_file = functools.cache(functools.partial(paths.read_schema_file, store))
+    def __init__(self, run: FeedRun, listed: Sequence[paths.SchemaFilePath]) -> None:
+        self._feed, self._recorded, self._listed = run.feed, run.history, listed
+        self._read_file = functools.cache(functools.partial(paths.read_schema_file, run.store))
         self.absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
         """By directory and version: the columns that rows were seen to lack."""
 
@@ -233,9 +226,8 @@ class SchemaFiles:
                 return "configured"
             return "seen" if column.name in seen or column.virtual == "seen" else None
 
-        if all(column.virtual == virtual(column) for column in change.columns):
-            return change
-        return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
+        columns = tuple(replace(column, virtual=virtual(column)) for column in change.columns)
+        return change if columns == change.columns else replace(change, columns=columns)
 
 
 # Parts that a listing could not see: directories that cannot be read, last files that are missing, index files that do
@@ -356,10 +348,9 @@ def _expired(
     rows = run.segments.rows.filter(pc.field("kind").isin([FILE, SUMMARY]) & pc.field("table").is_valid())
     ends = [(column, end) for column in ("feed_date", "modified_at") for end in ("min", "max")]
     landed = {
-        TableName(row["database"], row["table"]): (
-            _written(row["feed_date_min"], row["modified_at_min"]),
-            _written(row["feed_date_max"], row["modified_at_max"]),
-        )
+        TableName(row["database"], row["table"]): [
+            _written(row[f"feed_date_{end}"], row[f"modified_at_{end}"]) for end in ("min", "max")
+        ]
         for row in rows.group_by(["database", "table"]).aggregate(ends).to_pylist()
     }
     cut = run.last_cut
@@ -386,17 +377,13 @@ def _expired(
         own = [landed[name][1] for name in life.names if name in landed]
         since = max([_began(life), *([read] if was_read else own)])
         if until > since and may_have_expired(run.feed, since + _WEST, checkpoint_ts) and is_taken(taken.tables, life):
-            name = life.last.name
-            yield Rejected(
-                f"{name.database}/{name.table}/{since.isoformat()}..{until.isoformat()}",
-                None,
-                problems.EXPIRED_FILES,
+            database, table = life.last.name.database, life.last.name.table
+            reason = (
                 f"data files that were written from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC may have been "
-                "removed from the sink before they were read; whether the table changed in that time is not known",
-                None,
-                name.database,
-                name.table,
+                "removed from the sink before they were read; whether the table changed in that time is not known"
             )
+            place = f"{database}/{table}/{since.isoformat()}..{until.isoformat()}"
+            yield Rejected(place, None, problems.EXPIRED_FILES, reason, None, database, table)
 
 
 def _written(feed_date: str | None, modified: datetime.datetime | None) -> datetime.datetime:
@@ -469,15 +456,11 @@ def find_layouts(
         if columns.by_header:
             missing = {column.name for column in files.by_place[place].columns} - set(columns.layout.names)
             files.absent_from_rows[place] = frozenset(missing)
-    fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
-    if fresh and len(mistakes) == len(groups) > 0:
+    is_new_feed = DECODED not in run.segments.rows["state"].unique().to_pylist()
+    if is_new_feed and len(mistakes) == len(groups) > 0:
         segment, mistake = min(mistakes.items())
-        raise SourceError(
-            mistake,
-            feed=run.feed.name,
-            segment=segment,
-            advice="correct source.csv in the configuration to what the changefeed has",
-        )
+        advice = "correct source.csv in the configuration to what the changefeed has"
+        raise SourceError(mistake, feed=run.feed.name, segment=segment, advice=advice)
     return layouts, reasons
 
 

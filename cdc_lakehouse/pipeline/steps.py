@@ -6,8 +6,8 @@ import datetime
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
@@ -53,34 +53,26 @@ def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] 
         count = sum(row.count for row in rejected)
         if count > limit:
             first = min(rejected, key=lambda row: (row.segment, row.line or 0))
-            raise QuarantineLimitError(
-                f"the run of {at:%Y-%m-%d %H:%M:%S} UTC quarantined {plural(count, 'row')}; "
-                f"policy.max_quarantined_rows is {limit}, so nothing is applied or published. "
-                f"The first is {first.id} ({first.error_class}: {first.message})",
-                feed=run.feed.name,
-                segment=first.segment,
-                line=first.line,
-                advice="look at `cdc-lakehouse quarantine list`; fix the source, or fix the configuration and "
-                "replay the rows, discard them, or raise the limit",
-            )
+            message = f"the run of {at:%Y-%m-%d %H:%M:%S} UTC quarantined {plural(count, 'row')}; "
+            message += f"policy.max_quarantined_rows is {limit}, so nothing is applied or published. "
+            message += f"The first is {first.id} ({first.error_class}: {first.message})"
+            advice = "look at `cdc-lakehouse quarantine list`; fix the source, or fix the configuration and replay the "
+            advice += "rows, discard them, or raise the limit"
+            feed, segment = run.feed.name, first.segment
+            raise QuarantineLimitError(message, feed=feed, segment=segment, line=first.line, advice=advice)
 
 
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """What a run decoded, and the numbers of events."""
 
     segments: tuple[Segment, ...] = ()
-    counts: BatchCounts = field(default_factory=BatchCounts)
-
-    def __add__(self, other: Decoded) -> Decoded:
-        return Decoded(self.segments + other.segments, self.counts + other.counts)
+    counts: BatchCounts = BatchCounts()
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """What a run loaded of the initial dump, and the commit-ts of the rows; nothing when there is none, or no more.
     `waits` says what the log must reach first: until then nothing is applied."""
 
@@ -89,8 +81,7 @@ class Loaded:
     decoded: Decoded = Decoded()
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """The newest cut after the run; `new` says whether this run published it."""
 
     cut: Cut
@@ -127,12 +118,10 @@ def load(steps: Steps) -> Loaded:
 
 
 def land(steps: Steps) -> Landed:
-    """Record what the source has in `segments`."""
     return steps.run.source.land()
 
 
 def decode(steps: Steps) -> Decoded:
-    """Decode the changes of every landed batch into `events`, once."""
     return _decode_all(steps.run, steps.run.source)
 
 
@@ -147,7 +136,6 @@ def evolve(steps: Steps) -> Sequence[TableVersion]:
 
 
 def apply(steps: Steps) -> Applied:
-    """Bring the current-state tables to the checkpoint."""
     return apply_changes(steps.run, steps.checkpoint_ts, steps.run.only)
 
 
@@ -256,7 +244,7 @@ def _load(run: FeedRun, dump: DumpSource) -> Decoded:
 def _decode_all(run: FeedRun, source: Source) -> Decoded:
     total = Decoded()
     while batches := run.segments.undecoded(source.kind):
-        done = Decoded()
+        before = len(total.segments)
         progress = Progress(run.log, "segments are decoded", sum(len(segments) for segments in batches.values()))
         for segments in batches.values():
             run.require_lease()
@@ -266,24 +254,21 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
             decoded, rejected = source.decode(segments)
             if decoded:
                 names = {segment.segment for segment in decoded}
+
                 # Quarantine rows from before the segments were decoded again are resolved. Discarded rows of a table
                 # are found when they are applied, not here.
-                run.quarantine.replace(
-                    lambda row, names=names: (
-                        row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
-                    ),
-                    rejected,
-                    run.clock(),
-                )
+                def is_resolved(row: Quarantined, names: Collection[str] = names) -> bool:
+                    return row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
+
+                run.quarantine.replace(is_resolved, rejected, run.clock())
                 decoded, counts = run.events.mark_decoded(decoded, run.clock(), rejected)
                 of, number = plural(len(decoded), "segment"), decoded[0].batch
                 run.log.info("batch %d: decoded %s, %d rejected", number, of, len(rejected))
-                done += Decoded(tuple(decoded), counts)
+                total = Decoded((*total.segments, *decoded), total.counts + counts)
             run.source.resolve_redelivered()
             require_few_rejected(run, {segment.landed_at for segment in decoded})
             progress.add(len(segments))
-        total += done
-        if not done.segments or not source.land_left_out():
+        if len(total.segments) == before or not source.land_left_out():
             break
     # A run that ended between the two steps has left this to do.
     run.source.resolve_redelivered()

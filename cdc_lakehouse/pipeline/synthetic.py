@@ -25,7 +25,7 @@ import pyarrow as pa
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text, row_images
@@ -48,14 +48,7 @@ from cdc_lakehouse.lake.tables.segments import (
     replaced_contents,
     replayed_segment,
 )
-from cdc_lakehouse.pipeline.feed_tables import (
-    EventEstimates,
-    FeedTable,
-    key_before_version,
-    key_changes,
-    key_columns,
-    value_format,
-)
+from cdc_lakehouse.pipeline import feed_tables
 from cdc_lakehouse.pipeline.holds import OF_QUARANTINED, Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -92,7 +85,7 @@ _TASK_EVENTS: Final = 500_000
 
 
 @dataclass(frozen=True)
-class _Table(FeedTable):
+class _Table(feed_tables.FeedTable):
     """One table's part of a move of rows: its `life` up to `upto_ts`, and the version that the DDL made, its last one
     or the first one of the table that gets the rows."""
 
@@ -102,10 +95,6 @@ class _Table(FeedTable):
     @property
     def segment(self) -> str:
         return f"{MOVED_ROWS_PREFIX}{self.version.commit_ts}/{self.version.incarnation}"
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return (*self.key, *self.version.carried)
 
     @property
     def target(self) -> Target:
@@ -119,7 +108,8 @@ table of an exchange."""
 
 def _fingerprint(feed: FeedConfig, move: _RowMove) -> str:
     """Return a digest of what the rows depend on other than the events."""
-    inputs = [(schema_fingerprint(t.life, t.values), [c.id for c in t.columns], t.void_upto_ts) for t in move]
+    columns = [[column.id for column in (*table.key, *table.version.carried)] for table in move]
+    inputs = [(schema_fingerprint(t.life, t.values), ids, t.void_upto_ts) for t, ids in zip(move, columns, strict=True)]
     return hashlib.sha256(repr((feed.policy.quarantine, inputs)).encode()).hexdigest()[:16]
 
 
@@ -128,7 +118,7 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
     found: list[_RowMove] = []
     holds: dict[str, str] = {}
     for life in lives.values():
-        found += [(_table(feed, life, version),) for version in key_changes(feed, life)]
+        found += [(_table(feed, life, version),) for version in feed_tables.key_changes(feed, life)]
         for version in life.versions:
             swap, restored = version.swap, version.restored
             others = {swap.partitioned, swap.plain} if swap else {restored.incarnation} if restored else set[str]()
@@ -141,10 +131,13 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 upto = lives[restored.incarnation].upto(restored.ended_ts)
                 assert upto is not None
                 before = Incarnation(upto.id, upto.versions[:-1])
-                table = FeedTable.of(feed, before)
-                key, values = table.key or key_columns(feed, version), value_format(feed, version.name)
+                table = feed_tables.FeedTable.of(feed, before)
+                key, values = (
+                    table.key or feed_tables.key_columns(feed, version),
+                    feed_tables.value_format(feed, version.name),
+                )
                 ended = _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
-                rekeyed = [(_table(feed, ended.life, each),) for each in key_changes(feed, ended.life)]
+                rekeyed = [(_table(feed, ended.life, each),) for each in feed_tables.key_changes(feed, ended.life)]
                 found += [move for move in rekeyed if move not in found]
                 found.append((ended,))
             if swap is not None and swap.partitioned == life.id:
@@ -157,10 +150,10 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
 def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table:
     upto = life.upto(version.commit_ts)
     assert upto is not None
-    key, at = key_before_version(feed, life, version), version.commit_ts
+    key, at = feed_tables.key_before_version(feed, life, version), version.commit_ts
     # The table's earlier moves of rows replace everything before them.
-    void = [v.commit_ts for v in key_changes(feed, upto) if v.commit_ts < at]
-    return _Table(upto, key, value_format(feed, version.name), max([upto.emptied_ts, *void]), version, at)
+    void = [v.commit_ts for v in feed_tables.key_changes(feed, upto) if v.commit_ts < at]
+    return _Table(upto, key, feed_tables.value_format(feed, version.name), max([upto.emptied_ts, *void]), version, at)
 
 
 class SyntheticWriter:
@@ -268,7 +261,7 @@ class SyntheticWriter:
         writer = run.events.writer()
         folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
         names = {name for table in move for name in table.life.names}
-        count, _ = EventEstimates(run.segments).of(names)
+        count, _ = feed_tables.EventEstimates(run.segments).of(names)
         spark, tasks = None, 1
         if spans and count > _DRIVER_EVENTS:
             spark = run.spark

@@ -222,12 +222,8 @@ class RecordSource(LogSource):
         return landed
 
     def _gone(self, message: str, segment: str | None = None) -> SourceError:
-        return SourceError(
-            message,
-            feed=self._run.feed.name,
-            segment=segment,
-            advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
-        )
+        advice = "they were removed by maintenance.keep_records_days; their events are there and were not touched"
+        return SourceError(message, feed=self._run.feed.name, segment=segment, advice=advice)
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
@@ -389,13 +385,11 @@ class Topics(RecordSource):
         for each in self._beginnings:
             since = each.complete_from
             if since is not None and found.commit_ts is not None and found.commit_ts < since:
-                raise SourceError(
-                    f"the dump is of {found.commit_ts}, and {each.partition.named} is whole from the commit-ts {since} "
-                    f"on: its first messages are gone, or left out by source.start, up to the offset {each.offset}",
-                    feed=self._run.feed.name,
-                    advice="dump again, at a TSO that is not below, and let the topic keep messages (retention.ms) "
-                    "longer than a dump and its load take",
-                )
+                message = f"the dump is of {found.commit_ts}, and {each.partition.named} is whole from the commit-ts "
+                message += f"{since} on: its first messages are gone, or left out by source.start, up to the offset "
+                advice = "dump again, at a TSO that is not below, and let the topic keep messages (retention.ms) "
+                advice += "longer than a dump and its load take"
+                raise SourceError(f"{message}{each.offset}", feed=self._run.feed.name, advice=advice)
         return found
 
     def first_ts(self) -> int | None:

@@ -6,8 +6,12 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
+
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.lake.tables.segments import Appended
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
@@ -23,6 +27,21 @@ def _no_session() -> Any:
 
 def lake_in(directory: Path, **feed: Any) -> TestLake:
     return TestLake(directory / "lake", directory / "feed", _no_session, **feed)
+
+
+def kafka(form: str, *topics: str, **more: Any) -> dict[str, Any]:
+    """The configuration of a source of topics without a broker."""
+    return {"type": "kafka", "format": form, "bootstrap_servers": "k:9092", "topics": topics, **more}
+
+
+def events_of(lake: TestLake, rows: pa.Table | None = None, appended: Appended | None = None) -> IcebergTable:
+    """Makes the table `events` with these rows, after batches that were appended."""
+    schema = pa.schema([("segment", pa.string())]) if rows is None else rows.schema
+    properties = {} if appended is None else appended.as_properties()
+    table = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=properties)
+    if rows is not None:
+        table.append(rows)
+    return table
 
 
 def paths(landed: Landed) -> list[str]:

@@ -124,7 +124,7 @@ def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None
         list(binlog_of([{"kind": "ddl", "rows": 1, "seconds": 0, "rotated": False}] * 30_000).entries)
     )
     with serving(server) as address:
-        lake = canal_lake(tmp_path, address, max_seconds=1)
+        lake = canal_lake(tmp_path, address, max_seconds=1, batch_size=1)
         lake.run().source.land()
     assert 0 < server.acked < len(server.entries) and numbers(lake) == list(range(server.acked))
 

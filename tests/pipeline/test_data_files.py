@@ -25,7 +25,7 @@ from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, c
 from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change
-from tests.pipeline import DAY, T0, Sink, lake_in
+from tests.pipeline import DAY, T0, Sink, events_of, lake_in
 
 
 class _Events:
@@ -101,9 +101,7 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     lake.run().source.land()
     row = {"schema_name": "d", "table_name": "a", "op": "I"}
     rows = pa.Table.from_pylist([{"segment": gone, **row, "commit_ts": T0 + 1}, {"segment": there, **row}])
-    properties = Appended(1, frozenset({1})).as_properties()
-    table = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema, properties=properties)
-    table.append(rows)
+    table = events_of(lake, rows, Appended(1, frozenset({1})))
     (lake.sink / gone).unlink()
     if not is_local:
         monkeypatch.setattr(sink_files, "find_unreadable", lambda *_: dict[str, str]())
@@ -127,8 +125,7 @@ def test_second_batch_that_was_not_marked_names_a_snapshot(lake: TestLake) -> No
     for at in (1, 2):
         sink.file("a", at=at)
         lake.run().source.land()
-    schema, unmarked = pa.schema([("segment", pa.string())]), Appended(2, frozenset({1, 2}))
-    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=unmarked.as_properties())
+    events_of(lake, appended=Appended(2, frozenset({1, 2})))
     run, made = lake.run(), SimpleNamespace(commit=lambda **_: 7)
     vars(run).update(iceberg=SimpleNamespace(transaction=lambda *_: made))
     vars(run.events).update(writer=_Events().writer)

@@ -22,7 +22,7 @@ from cdc_lakehouse.pipeline.steps import Steps, _evolve, evolve
 from tests.kit.decoding import Reading
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, NOON, RENAME, change, segment, text
-from tests.pipeline import DAY, T0, Sink, lake_in
+from tests.pipeline import DAY, T0, Sink, kafka, lake_in
 
 A, B = change(10, "a", CREATE), change(10, "b", CREATE)
 KEYLESS = change(10, "log", CREATE, "CREATE TABLE log (x VARCHAR(20))", text("x"), text("y"))
@@ -82,13 +82,9 @@ def key(*columns: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_holds_a_table_and_no_other(
-    tmp_path: Path,
-    changes: list[SchemaChange],
-    segments: list[Segment],
-    feed: dict[str, Any],
-    upto: int,
+    tmp_path: Path, changes: list[SchemaChange], segments: list[Segment], feed: dict[str, Any], upto: int,
     held: dict[str, str],
-) -> None:
+) -> None:  # fmt: skip
     """`held` has a part of what is said."""
     found = holds(run_of(tmp_path, *changes, segments=segments, **feed), upto)
     assert list(found) == list(held)
@@ -194,8 +190,8 @@ def test_statement_not_understood_that_names_no_table_is_quarantined(tmp_path: P
 def test_however_many_bad_messages_name_a_table_it_alone_is_held(
     tmp_path: Path, message: bytes, held: list[str], times: int
 ) -> None:
-    source = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"], "format": "ticdc-canal-json"}
-    run, reading = lake_in(tmp_path, source=source).run(), Reading("ticdc-canal-json")
+    form = "ticdc-canal-json"
+    run, reading = lake_in(tmp_path, source=kafka(form, "t")).run(), Reading(form)
     columns = [ObservedColumns(5 << 18, "d", table, (("id", "int"),), ("id",), "t/0/1@5") for table in ("a", "big")]
     run.history.record(schema_changes(columns, escapes=True), NOON)
     reading.landed_ms = 1_780_000_000_000

@@ -29,7 +29,7 @@ from tests.kit.case_files import Case, bytes_of, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.sink_layouts import look_closely
 from tests.lake import ID
-from tests.pipeline import DAY, T0, Sink, paths
+from tests.pipeline import DAY, T0, Sink, events_of, kafka, paths
 from tests.sources.test_walk import CountingStore
 
 # Later than all files of a test, by the clocks' tolerance too.
@@ -219,8 +219,7 @@ def filed(lake: TestLake) -> tuple[Sink, str]:
 def test_source_of_another_kind_is_refused(lake: TestLake) -> None:
     filed(lake)
     lake.run().source.land()
-    topics = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["x"]}
-    lake.configure(source=topics)
+    lake.configure(source=kafka("canal-json", "x"))
     before = lake.metadata()
     with pytest.raises(ConfigurationError, match=r"source is topics .* lake is of a storage sink.*another name"):
         _ = Steps(lake.run()).landed
@@ -270,10 +269,7 @@ def test_file_that_lands_again_names_the_snapshot_of_its_events(
     """Also the events of a run that ended before it could say that they are in."""
     _, path = filed(lake)
     lake.run().source.land()
-    rows = pa.table({"segment": [path]})
-    unmarked = {} if mark else Appended(1, frozenset({1})).as_properties()
-    events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema, properties=unmarked)
-    events.append(rows)
+    events = events_of(lake, pa.table({"segment": [path]}), None if mark else Appended(1, frozenset({1})))
     if mark:
         mark(lake)
     snapshot = events.current_snapshot()

@@ -24,7 +24,7 @@ from tests.kit import dumps
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import T0, land, publish, segment
 from tests.lake import NOON
-from tests.pipeline import Sink, lake_in
+from tests.pipeline import Sink, events_of, kafka, lake_in
 
 
 def reject(run: FeedRun, *segments: str, line: int | None = 1, kind: str = "NotJson") -> None:
@@ -37,8 +37,7 @@ def test_replay_lands_decoded_segments_that_are_unchanged(lake: TestLake) -> Non
     first, second, unread = (sink.file("t", at=at) for at in (1, 2, 3))
     run = lake.run()
     run.source.land()
-    rows = pa.table({"segment": [first, second]})
-    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema).append(rows)
+    events_of(lake, pa.table({"segment": [first, second]}))
     landed = [each for found in run.segments.undecoded("file").values() for each in found]
     run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in landed if each.segment != unread])
     reject(run, unread, line=None, kind="UnreadableSegment")
@@ -78,8 +77,7 @@ def test_unreadable_files_do_not_count_for_limit(tmp_path: Path) -> None:
 
 
 def test_replay_of_range_of_topic_lands_its_batch(tmp_path: Path) -> None:
-    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["t"]}
-    lake = lake_in(tmp_path, source=source)
+    lake = lake_in(tmp_path, source=kafka("canal-json", "t"))
     places = ((0, 0, 1), (1, 0, 1), (0, 10, 2))
     ranges = [OffsetRange(LogPartition("t", number), start, start + 9, 10).segment for number, start, _ in places]
     rows = [

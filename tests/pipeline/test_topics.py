@@ -41,7 +41,7 @@ from tests.kit.decoding import Reading
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
-from tests.pipeline import DAY, lake_in
+from tests.pipeline import DAY, events_of, kafka, lake_in
 
 ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)
 FIRST = 466_100_000_000_000_000
@@ -167,13 +167,7 @@ def test_messages_are_removed_by_whole_files(lake: TestLake, batch: int, left: l
 
 
 def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> None:
-    source: dict[str, Any] = {
-        "type": "kafka",
-        "format": "canal-json",
-        "bootstrap_servers": "127.0.0.1:1",
-        "topics": ["x"],
-    }
-    lake = lake_in(tmp_path, source=source, tables={"exclude": ["d.z"]})
+    lake = lake_in(tmp_path, source=kafka("canal-json", "x"), tables={"exclude": ["d.z"]})
     # Batches of the topic: `z` is left out from 1 on, `a` from 2 on, `b` from 3 on.
     for batch, name in enumerate("zab", 1):
         lake.run().signals.write(batch, {("x", 0, batch): PartitionSummary(0, 0, left_out={("d", name)})})
@@ -193,8 +187,7 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
     (first offset, records, offset before which they are late)."""
     topic = MemoryTopic(monkeypatch)
     caplog.set_level("INFO", "cdc_lakehouse")
-    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["x"], "max_records": 4}
-    lake = lake_in(tmp_path, source=source)
+    lake = lake_in(tmp_path, source=kafka("canal-json", "x", max_records=4))
     steps: list[tuple[dict[int, int], set[int], set[int], dict[int, tuple[int, int, int | None]]]] = [
         ({0: 1, 1: 1}, set(), set(), {0: (0, 1, None), 1: (0, 1, None)}),
         ({0: 5, 1: 1}, set(), set(), {0: (1, 3, None), 1: (1, 1, None)}),
@@ -223,12 +216,9 @@ class Partitions:
     """Partitions of a topic, each with a source of its own that writes to it."""
 
     def __init__(self, directory: Path, count: int = 1) -> None:
-        source = {"type": "kafka", "format": "dts-avro", "bootstrap_servers": "k:9092", "topics": ["t"]}
-        self.lake: TestLake = lake_in(directory, source=source)
+        self.lake = lake_in(directory, source=kafka("dts-avro", "t"))
         self.sources = [DtsSource() for _ in range(count)]
-        self._reading = Reading("dts-avro")
-        self._batch = 0
-        self._ids = 0
+        self._reading, self._batch, self._ids = Reading("dts-avro"), 0, 0
 
     def insert(self, partition: int = 0) -> None:
         self._ids += 1
@@ -294,18 +284,10 @@ class TopicPerTable:
     def __init__(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch, pattern: str = ".*", names: Sequence[str] = ()
     ) -> None:
-        source = {
-            "type": "kafka",
-            "format": "ticdc-canal-json",
-            "bootstrap_servers": "k:9092",
-            **({"topics": list(names)} if names else {"topic_pattern": pattern}),
-        }
-        self.lake = lake_in(directory, source=source)
+        read = {} if names else {"topics": None, "topic_pattern": pattern}
+        self.lake = lake_in(directory, source=kafka("ticdc-canal-json", *names, **read))
         self._log: dict[str, list[bytes]] = {}
-        self.unread: set[str] = set()
-        self.gone: set[str] = set()
-        self.forbidden: set[str] = set()
-        self.unreachable = False
+        self.unread, self.gone, self.forbidden, self.unreachable = set[str](), set[str](), set[str](), False
         monkeypatch.setattr(topic_source, "read_topics", self._read_topics)
 
     def _read_topics(self, _: Any) -> list[Topic]:
@@ -383,8 +365,7 @@ def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path:
     )
     dumped = Segment(segment="dump", kind="dump", size=9, batch=2, state="decoded", landed_at=NOON)
     lake.run().segments.land([segment, dumped])
-    schema = pa.schema([("segment", pa.string())])
-    lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), schema, properties=Appended(2).as_properties())
+    events_of(lake, appended=Appended(2))
     source: Any = lake.run().source
     (again,) = source._land_passed()
     assert (again.segment, again.batch, again.record_batch, again.state) == ("t/0/0-3", 3, 1, "landed")
