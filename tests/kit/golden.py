@@ -1,6 +1,6 @@
 """Questions to a database, with the answers that a real MySQL gave: `tests/golden/*.jsonl`, a question a line.
 
-Tests without a server hold the product against the answers; `tests/servers/test_golden.py` asks a server again, and
+Tests without a server hold the product against the answers; `tests/servers/test_mysql.py` asks a server again, and
 `make golden` writes what it answers. A new question is a line without an answer.
 """
 

@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 FOLDER = Path(__file__).parents[1] / "golden_pages"
+_TIME = re.compile(r"\b(20\d\d-\d\d-\d\d)([T ]\d\d:\d\d:\d\d)(\.\d+)?")
 _UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
@@ -22,12 +23,8 @@ def normalized(text: str, directory: Path, *times: str) -> str:
     of the real clock, which are those that do not begin with one of `times`."""
     text = text.replace(str(directory), "<dir>").replace(socket.gethostname(), "<host>")
     text = _UUID.sub("<run>", text)
-    text = re.sub(r"\b(20\d\d-\d\d-\d\d)([T ]\d\d:\d\d:\d\d)(\.\d+)?", lambda found: _time(found, times), text)
+    text = _TIME.sub(lambda found: found[0] if found[1].startswith(times) else "<now>", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
-
-
-def _time(found: re.Match[str], times: tuple[str, ...]) -> str:
-    return found[0] if found[1].startswith(times) else "<now>"
 
 
 def compare(name: str, page: str, *, update: bool) -> None:
@@ -54,7 +51,13 @@ def described(definitions: dg.Definitions) -> dict[str, Any]:
     repository = definitions.get_repository_def()
     assets = {key.to_user_string(): _asset(graph, key) for key in sorted(graph.get_all_asset_keys(), key=str)}
     jobs = {
-        job.name: _job(job)
+        job.name: {
+            "executor": job.executor_def.name,
+            "ops": dict(sorted((node.name, getattr(node.definition, "pool", None)) for node in job.nodes)),
+            "assets": sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys),
+            "tags": dict(job.tags),
+            "partitions": job.partitions_def is not None,
+        }
         for job in sorted(repository.get_all_jobs(), key=lambda job: job.name)
         if not job.name.startswith("__")
     }
@@ -66,17 +69,6 @@ def described(definitions: dg.Definitions) -> dict[str, Any]:
         for each in repository.sensor_defs
     }  # fmt: skip
     return {"assets": assets, "jobs": jobs, "schedules": schedules, "sensors": sensors}
-
-
-def _job(job: dg.JobDefinition) -> dict[str, Any]:
-    ops = sorted((node.name, getattr(node.definition, "pool", None)) for node in job.nodes)
-    return {
-        "executor": job.executor_def.name,
-        "ops": dict(ops),
-        "assets": sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys),
-        "tags": dict(job.tags),
-        "partitions": job.partitions_def is not None,
-    }
 
 
 def _asset(graph: Any, key: dg.AssetKey) -> dict[str, Any]:

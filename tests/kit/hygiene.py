@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,8 @@ _containers: list[tuple[str, Any]] = []
 def state() -> dict[str, object]:
     """Return what a test must not change, by what it is called in a message."""
     found: dict[str, object] = {f"{name} has entries": len(each) for name, each in _product_state()}
-    found |= {f"thread {each.name}": True for each in threading.enumerate() if _is_of_test(each)}
+    threads = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    found |= {f"thread {name}": True for name in threads if not _LASTING_THREADS.match(name)}
     found |= {f"process {name} ({number})": True for number, name in _children()}
     found |= {f"temporary {each.name}": True for each in Path(tempfile.gettempdir()).glob("cdc-lakehouse-*")}
     found |= {f"variable {k}": v for k, v in os.environ.items() if not k.startswith(_LASTING_VARIABLES)}
@@ -43,7 +45,11 @@ def state() -> dict[str, object]:
         logger = logging.getLogger(name)
         if logger.level or not logger.propagate or logger.disabled or not name:
             found[f"log {name or 'root'}"] = (logger.level, logger.propagate, logger.disabled)
-    found |= {f"signal {each.name}": _handler(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        # Spark's, of a session that a test starts anew, does the same.
+        is_sparks = getattr(handler, "__module__", "").startswith("pyspark.")
+        found[f"signal {number.name}"] = signal.default_int_handler if is_sparks else handler
     found["working directory"] = str(Path.cwd())
     return found
 
@@ -86,20 +92,8 @@ def _product_state() -> list[tuple[str, Any]]:
     return _containers
 
 
-def _is_of_test(thread: threading.Thread) -> bool:
-    return thread is not threading.main_thread() and _LASTING_THREADS.match(thread.name) is None
-
-
-def _handler(number: signal.Signals) -> object:
-    handler = signal.getsignal(number)
-    # Spark's, of a session that a test starts anew, does the same.
-    return signal.default_int_handler if getattr(handler, "__module__", "").startswith("pyspark.") else handler
-
-
-def _children() -> set[tuple[str, str]]:
-    found: set[tuple[str, str]] = set()
+def _children() -> Iterator[tuple[str, str]]:
     for task in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # The thread or the process has ended.
             for number in task.read_text().split():
-                found.add((number, Path("/proc", number, "comm").read_text().strip()))
-    return found
+                yield number, Path("/proc", number, "comm").read_text().strip()

@@ -45,7 +45,6 @@ def lease_of(lake: TestLake, run: str, clock: Callable[[], datetime.datetime] = 
 
 
 def holder_of(lake: TestLake) -> Holder | None:
-    """Who has the feed now."""
     found = last_holder(lake.lake, lake.name)
     return found if found is not None and found.is_alive(now()) else None
 
@@ -58,15 +57,9 @@ def take_elsewhere(lake: TestLake, run: str) -> str:
 
 def take_on_a_lost_machine(lake: TestLake, run: str) -> None:
     """Take the lease as a process that cannot be seen from here, and that renews nothing any more."""
-    with mock.patch.object(module, "this_process", _elsewhere), mock.patch.object(module.Lease, "_renew", _nothing):
+    elsewhere = mock.patch.object(module, "this_process", return_value="boot/pid:[1]/1:1")
+    with elsewhere, mock.patch.object(Lease, "_renew"):
         lease_of(lake, run).take()
-
-
-def _elsewhere() -> str:
-    return "boot/pid:[1]/1:1"
-
-
-def _nothing(_: Lease) -> None: ...
 
 
 @contextlib.contextmanager
@@ -81,5 +74,4 @@ def table_of(lake: TestLake) -> module.Table:
 
 
 def loaded_elsewhere(lake: TestLake) -> module.Table:
-    """The lease as another process has loaded it."""
     return Lake(lake.config.lake).existing(system_table(lake.name, "lease"))

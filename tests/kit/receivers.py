@@ -53,7 +53,7 @@ def http_receiver() -> Iterator[HttpReceiver]:
 
         def log_message(self, *args: Any) -> None: ...
 
-    with _served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         receiver.port = port
         yield receiver
 
@@ -100,13 +100,13 @@ def mail_receiver() -> Iterator[MailReceiver]:
         def _say(self, line: str) -> None:
             self.wfile.write(f"{line}\r\n".encode())
 
-    with _served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as port:
+    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as port:
         receiver.port = port
         yield receiver
 
 
 @contextlib.contextmanager
-def _served(server: socketserver.TCPServer) -> Iterator[int]:
+def served(server: socketserver.TCPServer) -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -14,8 +14,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-ZERO_DATE = re.compile(r"^(\d{4})-(\d\d)-(\d\d)")
-
 
 class Truth:
     """One data set's `expected.json`."""
@@ -26,23 +24,17 @@ class Truth:
         self.stages: list[dict[str, Any]] = self.expected["stages"]
 
     @property
-    def date_separator(self) -> str:
-        return self.expected["sink"]["date"]
-
-    @property
     def protocol(self) -> str:
         return self.dataset.parent.name
 
     @property
     def source(self) -> dict[str, Any]:
         """What the configuration says of the sink."""
-        source: dict[str, Any] = {"protocol": self.protocol, "date_separator": self.date_separator}
+        source: dict[str, Any] = {"protocol": self.protocol, "date_separator": self.expected["sink"]["date"]}
         if self.protocol == "csv":
             encoder = self.expected["encoder"]
             source["csv"] = {
-                "delimiter": encoder["delimiter"],
-                "quote": encoder["quote"],
-                "null": encoder["null"],
+                **{name: encoder[name] for name in ("delimiter", "quote", "null")},
                 "terminator": self.expected["sink"]["terminator"],
                 "include-commit-ts": encoder["commit_ts"],
                 "binary-encoding-method": encoder["binary"],
@@ -59,7 +51,10 @@ class Truth:
     def events_by_segment(self, stage: int) -> dict[str, int]:
         """Events in each data file that is visible at a stage."""
         found: dict[str, int] = {}
-        for entry in self._files(stage):
+        stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
+        for entry in stages[stage]["files"]:
+            if not re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"]):
+                continue
             content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
             found[entry["path"]] = content.count(b"\n") if self.protocol == "canal-json" else self._rows(content)
         return found
@@ -81,23 +76,14 @@ class Truth:
             name for name in self.tables(len(self.stages) - 1) if name not in with_rows and f"`{name[1]}`" not in log
         }
 
-    def _files(self, stage: int) -> list[dict[str, Any]]:
-        stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
-        return [entry for entry in stages[stage]["files"] if re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"])]
-
     def tables(self, stage: int) -> dict[tuple[str, str], dict[str, Any]]:
         return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}
 
 
 def iceberg_type(mysql: str) -> str:
     """The Iceberg type that the design gives to a MySQL column type."""
-    base = re.match(r"\w+", mysql)[0]
-    unsigned = "unsigned" in mysql
-    numbers = (
-        [int(n) for n in re.findall(r"\d+", mysql.partition("(")[2].partition(")")[0])]
-        if base in ("decimal", "bit")
-        else []
-    )
+    base, unsigned = re.match(r"\w+", mysql)[0], "unsigned" in mysql
+    numbers = [int(n) for n in re.findall(r"\d+", mysql)] if base in ("decimal", "bit") else []
     match base:
         case "tinyint" | "smallint" | "mediumint" | "year":
             return "int"
@@ -175,8 +161,7 @@ def seen_value(value: Any, mysql: str) -> Any:
 
 
 def _is_partial(text: str) -> bool:
-    year, month, day = (int(part) for part in ZERO_DATE.match(text).groups())
-    return year == 0 or month == 0 or day == 0
+    return not all(map(int, re.match(r"(\d{4})-(\d\d)-(\d\d)", text).groups()))
 
 
 def true_rows(table: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from collections.abc import Callable
+from typing import Any
 
 
-def until(condition: Callable[[], object], seconds: float = 300, *, shown: Callable[[], object] = lambda: "") -> None:
-    """Wait until the condition holds. Fails when the time is over, with the condition and what `shown` gives."""
+def until(condition: Callable[[], object], seconds: float = 300, *, shown: Callable[[], object] = lambda: "") -> Any:
+    """Wait until the condition holds, and give its value. Fails when the time is over, with the condition and what
+    `shown` gives."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() >= deadline:
-            raise AssertionError(f"after {seconds} seconds not yet: {_source(condition)}\n{shown()}")
+            what = repr(condition)
+            with contextlib.suppress(OSError, TypeError):
+                what = inspect.getsource(condition).strip()
+            raise AssertionError(f"after {seconds} seconds not yet: {what}\n{shown()}")
         time.sleep(0.05)
-
-
-def _source(condition: Callable[[], object]) -> str:
-    try:
-        return inspect.getsource(condition).strip()
-    except (OSError, TypeError):
-        return repr(condition)
+    return found

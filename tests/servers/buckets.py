@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import boto3
 from botocore.config import Config
@@ -27,17 +27,22 @@ WRITER: Final = (*READER, "PutObject", "DeleteObject", "AbortMultipartUpload")
 _NUMBERS: Final = itertools.count(1)
 
 
-class Bucket(Protocol):
-    name: str
+class Bucket:
+    """What is written below `prefix`, if that is not empty. Each kind has `put` and `delete`."""
+
+    SCHEME: ClassVar[str]
     storage: dict[str, Any]
     """The section of the configuration that reaches it."""
 
+    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
+        self.name, self.endpoint, self.prefix = f"bucket-{next(_NUMBERS)}", endpoint, prefix
+
     @property
-    def uri(self) -> str: ...
+    def uri(self) -> str:
+        return f"{self.SCHEME}://{self.name}" + (f"/{self.prefix}" if self.prefix else "")
 
-    def put(self, path: str, content: bytes) -> None: ...
-
-    def delete(self, path: str) -> None: ...
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}" if self.prefix else path
 
 
 def store_config(bucket: Bucket) -> StorageConfig:
@@ -64,23 +69,7 @@ class Mirror:
             del self._seen[name]
 
 
-class _Bucket:
-    """What is written below `prefix`, if that is not empty."""
-
-    SCHEME: ClassVar[str]
-
-    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
-        self.name, self.endpoint, self.prefix = f"bucket-{next(_NUMBERS)}", endpoint, prefix
-
-    @property
-    def uri(self) -> str:
-        return f"{self.SCHEME}://{self.name}" + (f"/{self.prefix}" if self.prefix else "")
-
-    def _key(self, path: str) -> str:
-        return f"{self.prefix}/{path}" if self.prefix else path
-
-
-class S3Bucket(_Bucket):
+class S3Bucket(Bucket):
     """With the credentials of the server's owner, who alone may write."""
 
     SCHEME = "s3"
@@ -126,13 +115,13 @@ def s3_storage(endpoint: str, access: str, secret: str) -> dict[str, Any]:
     return {"s3": {"endpoint": endpoint, "path_style": True, "region": "us-east-1", **keys}}
 
 
-class GcsBucket(_Bucket):
+class GcsBucket(Bucket):
     SCHEME = "gs"
 
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
         super().__init__(endpoint, prefix)
         self._send("POST", "/storage/v1/b?project=test", json.dumps({"name": self.name}).encode(), "application/json")
-        self.storage: dict[str, Any] = {"gs": {"endpoint": endpoint, "anonymous": True}}
+        self.storage = {"gs": {"endpoint": endpoint, "anonymous": True}}
 
     def put(self, path: str, content: bytes) -> None:
         name = self._quoted(path)
@@ -150,7 +139,7 @@ class GcsBucket(_Bucket):
             pass
 
 
-class AzureContainer(_Bucket):
+class AzureContainer(Bucket):
     SCHEME = "azure"
     ACCOUNT = "devstoreaccount1"
     # The key that every Azurite has.
@@ -160,7 +149,7 @@ class AzureContainer(_Bucket):
         super().__init__(endpoint, prefix)
         self._send("PUT", "", query="restype=container")
         settings = {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}
-        self.storage: dict[str, Any] = {"azure": settings}
+        self.storage = {"azure": settings}
 
     def put(self, path: str, content: bytes) -> None:
         self._send("PUT", self._path(path), content)

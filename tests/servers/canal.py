@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -17,12 +17,13 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
+from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.formats import canal_entries
-from cdc_lakehouse.sources.canal.client import Batch, CanalClient, CanalRedeliveryError
+from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_truth import differences
-from tests.servers.mysql import MySqlServer
+from tests.servers.mysql import MySqlServer, Session
 from tests.servers.process import free_port, running
 from tests.servers.tools import canal
 
@@ -41,23 +42,18 @@ class CanalServer:
         return f"127.0.0.1:{self.port}"
 
     def source(self, **other: Any) -> CanalSource:
-        return canal_source(self.address, **other)
+        own = {"addresses": [self.address], "destination": DESTINATION, "user": USER, "password": PASSWORD}
+        return CanalSource.model_validate({"type": "canal", **own, **other})
 
 
 StartCanal = Callable[..., CanalServer]
 
 
-def canal_source(*addresses: str, **other: Any) -> CanalSource:
-    who = {"user": USER, "password": PASSWORD}
-    return CanalSource.model_validate(
-        {"type": "canal", "addresses": addresses, "destination": DESTINATION, **who, **other}
-    )
-
-
 def add_canals_user(mysql: MySqlServer) -> None:
-    with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE USER {_AT_MYSQL} IDENTIFIED WITH mysql_native_password BY '{_AT_MYSQL}'")
-        cursor.execute(f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {_AT_MYSQL}")
+    Session(mysql).run(
+        f"CREATE USER {_AT_MYSQL} IDENTIFIED WITH mysql_native_password BY '{_AT_MYSQL}'",
+        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {_AT_MYSQL}",
+    )
 
 
 def binlog_end(mysql: MySqlServer) -> tuple[str, int]:
@@ -96,16 +92,12 @@ def canal_server(
 _MARKS = itertools.count(1)
 
 
-@dataclass
-class Writer:
-    """Runs statements, each committed; a mark in the binlog tells a reader that it has seen all before."""
+class Writer(Session):
+    """A mark in the binlog tells a reader that it has seen all before."""
 
-    mysql: MySqlServer
-    database: str
-
-    def __post_init__(self) -> None:
-        self.connection: Any = self.mysql.connect()
-        self.connection.autocommit(True)
+    def __init__(self, mysql: MySqlServer, database: str) -> None:
+        super().__init__(mysql)
+        self.mysql, self.database = mysql, database
         self.run("CREATE DATABASE IF NOT EXISTS marks", "CREATE TABLE IF NOT EXISTS marks.m (n INT PRIMARY KEY)")
 
     def begin(self) -> None:
@@ -113,49 +105,43 @@ class Writer:
         name = self.database
         self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", f"USE {name}")
 
-    def run(self, *statements: str) -> None:
-        with self.connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
     def mark(self) -> int:
         number = next(_MARKS)
         self.run(f"INSERT INTO marks.m VALUES ({number})")
         return number
 
-    def rows(self, table: str) -> tuple[list[list[str]], list[list[dict[str, str | None]]]]:
+    def shown(self, table: str) -> tuple[list[list[str]], list[list[dict[str, str | None]]]]:
         """Columns as name, type and kind; of each value its `text`, null where it is not one, and what HEX() gives."""
         # Without decoders: values stay the server's text.
-        connection = self.mysql.connect(conv=pymysql.converters.encoders)
-        with connection, connection.cursor() as cursor:
-            cursor.execute(
+        session = Session(self.mysql, conv=pymysql.converters.encoders)
+        columns = [
+            list(map(str, row))
+            for row in session.rows(
                 "SELECT column_name, column_type, data_type FROM information_schema.columns "
                 "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
                 (self.database, table),
             )
-            columns = [list(map(str, row)) for row in cursor.fetchall()]
-            names = ["`{}`".format(name.replace("`", "``")) for name, _, _ in columns]
-            shown = [
-                f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else name}, HEX({name})"
-                for name, (_, _, kind) in zip(names, columns, strict=True)
-            ]
-            cursor.execute(f"SELECT {', '.join(shown)} FROM {self.database}.`{table}`")
-            found = [list(zip(row[::2], row[1::2], strict=True)) for row in cursor.fetchall()]
+        ]
+        cells = [
+            f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else quoted(name)}, HEX({quoted(name)})"
+            for name, _, kind in columns
+        ]
+        rows = session.rows(f"SELECT {', '.join(cells)} FROM {self.database}.`{table}`")
+        found = [list(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        session.connection.close()
         return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
 
     def check(self, tables: Mapping[str, Table], *, left_out: tuple[str, ...] = ()) -> None:
         """The lake's tables, by their names, have what SELECT shows; but for some columns."""
         wrong: dict[str, Any] = {}
         for name, table in tables.items():
-            columns, rows = self.rows(name)
+            columns, rows = self.shown(name)
             told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
             wrong |= {f"{name}.{column}": how for column, how in told.items()}
         assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
 
     def tables(self) -> list[str]:
-        with self.connection.cursor() as cursor:
-            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (self.database,))
-            return [row[0] for row in cursor.fetchall()]
+        return [name for (name,) in self.rows(f"SHOW TABLES FROM {self.database}")]
 
 
 @dataclass
@@ -164,10 +150,6 @@ class Reader:
 
     entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
 
-    def keep(self, entries: tuple[bytes, ...]) -> None:
-        for entry in entries:
-            self.entries.setdefault(place_of(entry), entry)
-
     def read(self, client: CanalClient, mark: int) -> None:
         """Until the mark has come and is acknowledged."""
         while True:
@@ -175,11 +157,13 @@ class Reader:
                 batch = client.get(wait_seconds=0.2)
                 if batch is None:
                     continue
-                self.keep(batch.entries)
+                for entry in batch.entries:
+                    header = wire.Entry.FromString(entry).header
+                    self.entries.setdefault((header.logfile_name, header.logfile_offset), entry)
                 client.ack(batch)
             except CanalRedeliveryError:
                 continue
-            if holds(batch, mark):
+            if holds(batch.entries, mark):
                 return
 
     def messages(self) -> list[Message]:
@@ -192,27 +176,18 @@ class Reader:
         return [part for part in parts if isinstance(part, RowChange) and part.table == table]
 
 
-def place_of(entry: bytes) -> tuple[str, int]:
-    header = wire.Entry.FromString(entry).header
-    return header.logfile_name, header.logfile_offset
-
-
 def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
     return isinstance(part, RowChange) and part.database == "marks"
 
 
-def holds(batch: Batch, mark: int) -> bool:
-    return any(
-        _is_mark(part) and part.after == {"n": str(mark)} for message in usable(batch.entries) for part in message.parts
-    )
-
-
-def usable(entries: tuple[bytes, ...]) -> Iterator[Message]:
+def holds(entries: Iterable[bytes], mark: int) -> bool:
     for entry in entries:
-        try:
-            yield canal_entries.decode_entry(entry)
-        except MessageError:
-            continue
+        with contextlib.suppress(MessageError):
+            if any(
+                _is_mark(part) and part.after == {"n": str(mark)} for part in canal_entries.decode_entry(entry).parts
+            ):
+                return True
+    return False
 
 
 # --- What happens in the databases: `workload.txt` has a column of each type with values, and DDL among rows ---

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import itertools
 import ssl
-import subprocess
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,7 +37,7 @@ from confluent_kafka.admin import (
 
 from tests.kit.waiting import until
 from tests.servers.process import free_port, running
-from tests.servers.tools import ToolMissingError, kafka
+from tests.servers.tools import kafka, run_tool
 
 # Small and quick: a broker of a few topics. Its log cleaner and retention look every moment, so that tests need not
 # wait for them.
@@ -100,6 +99,7 @@ class Broker:
     USER, PASSWORD = "reader", "reader-secret-b81c"
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self._running = contextlib.ExitStack()
         self._plain, self._secure = free_port(), free_port()
@@ -110,14 +110,21 @@ class Broker:
         keys = directory / "keys.p12"
         store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", self.PASSWORD, "-alias", "broker"]
         name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
-        _run(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store])
+        run_tool(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store])
         ports = {"plain": self._plain, "secure": self._secure, "controller": free_port()}
         secrets = {"user": self.USER, "password": self.PASSWORD}
         self._settings.write_text(_SETTINGS.format(directory=directory, **ports, **secrets))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        _run(
+        run_tool(
             [*_JVM, kafka(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)]
         )
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         command = [*_JVM, kafka(), "kafka.Kafka", str(self._settings)]
@@ -181,16 +188,11 @@ class Broker:
                 yield message.offset(), message.value()
 
     def send(self, topic: str, messages: Iterable[Sent | bytes], **settings: Any) -> None:
-        producer = self._producer(settings)
-        self._give(producer, topic, messages)
-        assert producer.flush(60) == 0
+        self._give(self._producer(settings), topic, messages)
 
     def send_in_transaction(self, topic: str, messages: Iterable[Sent | bytes], *, commit: bool = True) -> None:
         with self.transaction(topic, messages) as producer:
-            if commit:
-                producer.commit_transaction(30)
-            else:
-                producer.abort_transaction(30)
+            (producer.commit_transaction if commit else producer.abort_transaction)(30)
         # The broker writes the end of a transaction behind its answer.
         until(lambda: self._end(topic, IsolationLevel.READ_COMMITTED) == self._end(topic))
 
@@ -208,7 +210,6 @@ class Broker:
         producer.init_transactions(30)
         producer.begin_transaction()
         self._give(producer, topic, messages)
-        assert producer.flush(60) == 0
         yield producer
 
     def _producer(self, settings: dict[str, Any]) -> Producer:
@@ -217,34 +218,21 @@ class Broker:
         return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **order, **settings})
 
     def _give(self, producer: Producer, topic: str, messages: Iterable[Sent | bytes]) -> None:
-        failed: list[Any] = []
-
-        def delivered(error: Any, _: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
+        errors: list[Any] = []
         for message in messages:
             sent = message if isinstance(message, Sent) else Sent(message)
-            time = {} if sent.at is None else {"timestamp": sent.at}
+            more = {"headers": list(sent.headers), "on_delivery": lambda error, _: errors.append(error)}
+            more |= {} if sent.at is None else {"timestamp": sent.at}
             while True:
                 try:
-                    producer.produce(
-                        topic, sent.value, sent.key, sent.partition,
-                        headers=list(sent.headers), on_delivery=delivered, **time,
-                    )  # fmt: skip
+                    producer.produce(topic, sent.value, sent.key, sent.partition, **more)
                     break
                 except BufferError:
                     producer.poll(0.1)
-        producer.flush(60)
-        assert not failed, failed[0]
+        assert producer.flush(60) == 0
+        assert errors == [None] * len(errors), errors
 
 
 def _wait(asked: Mapping[Any, Future[Any]]) -> None:
     for answer in asked.values():
         answer.result(30)
-
-
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
-    if done.returncode:
-        raise ToolMissingError(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import subprocess
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,13 @@ from typing import Any
 import pymysql
 
 from tests.servers.process import free_port, running
-from tests.servers.tools import ToolMissingError, mysqld
+from tests.servers.tools import mysqld, run_tool
 
 # Small and quick: what it holds need not outlive it. Root may run it, as in a container.
 _BOTH = (
-    "--no-defaults",
-    "--user=root",
-    "--innodb-use-native-aio=OFF",
+    "--no-defaults", "--user=root", "--innodb-use-native-aio=OFF",
     "--default-authentication-plugin=mysql_native_password",
-)
+)  # fmt: skip
 _RUNNING = (
     "--bind-address=127.0.0.1", "--performance-schema=OFF", "--mysqlx=OFF",
     "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
@@ -50,30 +47,35 @@ class MySqlServer:
             return cursor.fetchone()
 
 
+class Session:
+    """One in which each statement is committed."""
+
+    def __init__(self, server: Any, **options: Any) -> None:
+        self.connection: Any = server.connect(autocommit=True, **options)
+        self.cursor = self.connection.cursor()
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.cursor.execute(statement)
+
+    def rows(self, statement: str, values: Sequence[Any] | None = None) -> list[Any]:
+        self.cursor.execute(statement, values)
+        return list(self.cursor.fetchall())
+
+
 @contextlib.contextmanager
 def mysql_server(directory: Path, *, folding: bool = False) -> Iterator[MySqlServer]:
     """With a binlog; or `folding`, without one: it compares names of tables without case, as Windows and many a cloud
     do."""
     program, environment = mysqld()
-    places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}"]
-    places.append(f"--lower-case-table-names={int(folding)}")
-    environment = {**os.environ, **environment}
+    names = f"--lower-case-table-names={int(folding)}"
+    places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}", names]
     command = [str(program), *_BOTH, *places]
-    done = subprocess.run(
-        [*command, "--initialize-insecure", "--innodb-log-file-size=8M"],
-        env=environment, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    if done.returncode:
-        raise ToolMissingError(f"MySQL cannot be set up:\n{done.stderr[-4000:]}")
+    run_tool([*command, "--initialize-insecure", "--innodb-log-file-size=8M"], environment)
     port, socket = free_port(), directory / "socket"
-    command += [
-        *_RUNNING,
-        *(("--skip-log-bin",) if folding else _BINLOG),
-        f"--port={port}",
-        f"--socket={socket}",
-        f"--pid-file={directory / 'pid'}",
-    ]
-    with running(command, port, directory / "log", environment) as process:
+    command += [*_RUNNING, *(("--skip-log-bin",) if folding else _BINLOG)]
+    command += [f"--port={port}", f"--socket={socket}", f"--pid-file={directory / 'pid'}"]
+    with running(command, port, directory / "log", {**os.environ, **environment}) as process:
         try:
             yield MySqlServer(socket, port)
         finally:

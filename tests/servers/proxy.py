@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.kit.receivers import served
+
 Applies = Callable[[str], bool]
 """Whether a request, by its path with the query, is one to spoil."""
-
-
-def everything(_: str) -> bool:
-    return True
 
 
 def listing(path: str) -> bool:
@@ -36,7 +34,7 @@ def reading(name: str) -> Applies:
 class Fault:
     """What is done to the first `times` requests that it applies to."""
 
-    applies: Applies = everything
+    applies: Applies = lambda _: True
     times: int = 1
     status: int | None = None
     code: str = "SlowDown"
@@ -81,11 +79,6 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._pass_on()
-
-        do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
-
-        def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             fault = proxy.take(self.path)
             time.sleep(fault.wait)
@@ -104,9 +97,12 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
             content = response.read()
             upward.close()
             if fault.hide is not None:
-                content = _without(content, fault.hide)
+                hidden = fault.hide.encode()
+                content = _LISTED.sub(lambda each: b"" if hidden in each[0] else each[0], content)
             headers = {n: v for n, v in response.getheaders() if n.lower() not in _OWN}
             self._answer(response.status, headers, content, fault.cut)
+
+        do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
 
         def _answer(self, status: int, headers: dict[str, str], content: bytes, cut: float | None = None) -> None:
             self.send_response(status)
@@ -137,19 +133,9 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
 
     server = Server(("127.0.0.1", 0), Handler)
     proxy = Proxy(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 _OWN = {"content-length", "transfer-encoding", "connection"}
-
-
-def _without(content: bytes, name: str) -> bytes:
-    found = re.compile(rb"<Contents>(?:(?!</Contents>).)*?</Contents>", re.DOTALL)
-    return found.sub(lambda match: b"" if name.encode() in match[0] else match[0], content)
+_LISTED = re.compile(rb"<Contents>(?:(?!</Contents>).)*?</Contents>", re.DOTALL)

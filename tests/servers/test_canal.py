@@ -1,21 +1,61 @@
-"""A real Canal 1.1.7 before a real MySQL 8.0: what it gives (`cases/canal.txt`), and what it refuses. That tables
-become what the server shows, whatever is sent again, is in test_canal_feed.py."""
+"""A real Canal 1.1.7 before a real MySQL 8.0: what it gives (`cases/canal.txt`) and refuses; and feeds of it, which can
+begin with a dump or with the database, while that changes: tables of the lake have what SELECT shows."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-from collections.abc import Iterator
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Final
 
+import pymysql.converters
 import pytest
 
+from cdc_lakehouse import config
 from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.changelog.schema import quoted
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import CdcError, SourceError
+from cdc_lakehouse.pipeline import progress
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
+from cdc_lakehouse.pipeline.steps import Steps
+from cdc_lakehouse.sources.canal import client
 from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError, CanalRefusedError
+from cdc_lakehouse.sources.dump.contents import Dump
+from cdc_lakehouse.sources.dump.database import Plan, directory_of, read_database_dump, read_document
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+from tests import LONG
 from tests.kit.case_files import Case, read_cases
-from tests.servers.canal import CanalServer, Reader, StartCanal, Writer, binlog_end, canal_server, executed
+from tests.kit.dumps import DumpTable, mydumper
+from tests.kit.kills import Kill, KillAtCall, KillAtCommit
+from tests.kit.lakes import TestLake, run_all
+from tests.kit.waiting import until
+from tests.servers.canal import (
+    DESTINATION,
+    PASSWORD,
+    STEPS,
+    USER,
+    CanalServer,
+    Reader,
+    StartCanal,
+    Writer,
+    binlog_end,
+    canal_server,
+    every_type,
+    executed,
+    holds,
+)
 from tests.servers.mysql import MySqlServer
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
+
+# --- What it gives ---
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +127,477 @@ def test_refusals_are_reported_without_a_secret(canal: CanalServer) -> None:
         with CanalClient(canal.source(**other)) as client, pytest.raises(CanalRefusedError, match=words) as caught:
             client.get()
         assert "secret" not in str(caught.value)
+
+
+# --- Feeds ---
+
+NOT_THE_SAME = ("p", "ge", "vi")
+"""Geometries, and the column that is virtual."""
+READER = "reader"
+NO_KILLS: Final = itertools.repeat(None)
+
+
+class CanalFeed:
+    def __init__(self, new_lake: Callable[..., TestLake], writer: Writer, address: str, **source: Any) -> None:
+        told = {"type": "canal", "addresses": [address], "destination": DESTINATION, "user": USER, "batch_size": 10}
+        tables = {"include": ["d.*", "d2.*"]}
+        self.lake = new_lake(source={**told, **source}, start_date="2020-01-01", tables=tables)
+        self.writer = writer
+        self.kills = 0
+        self.root = Path(self.lake.lake.location(f"cdc_{self.lake.name}", "initial").removeprefix("file://"))
+        self.configure(password=PASSWORD)
+
+    def configure(self, **other: Any) -> None:
+        """Settings of the source that are other from now on."""
+        feed = self.lake.feed
+        feed = feed.model_copy(update={"source": feed.canal.model_copy(update=other)})
+        self.lake.config = self.lake.config.model_copy(update={"feeds": (feed,)})
+
+    def land(self, kill: Kill | None = None) -> None:
+        """Errors that may pass are those of a run that is tried again."""
+        with contextlib.suppress(CdcError), kill(self.lake) if kill else contextlib.nullcontext() as killed:
+            self.lake.run().source.land()
+        self.kills += killed is not None and killed.happened
+
+    def landed(self) -> list[dict[str, Any]]:
+        return sorted(self.lake.machinery("records"), key=lambda row: row["offset"])
+
+    def land_all(self, kills: Iterator[Kill | None] = NO_KILLS) -> None:
+        mark = self.writer.mark()
+        with pytest.MonkeyPatch.context() as patch:
+            # What Canal has not read by then comes with the next landing.
+            patch.setattr(client, "_WAIT_SECONDS", 0.2)
+            for kill in kills:
+                self.land(kill)
+                if holds((row["value"] for row in self.landed()), mark):
+                    return
+
+    def run(self, **options: Any) -> Steps:
+        return run_all(self.lake.run(**options))
+
+    def catch_up(self) -> Steps:
+        self.land_all()
+        return self.run()
+
+    def check(self, done: Steps, *, held: tuple[str, ...] = ()) -> None:
+        assert {done.applied.lives[id].last.name.table for id in done.applied.held} == set(held), done.applied.held
+        tables = {table: found for (database, table), found in self.lake.tables().items() if database == "d"}
+        assert set(tables) == set(self.writer.tables()) - set(held)
+        self.writer.check(tables, left_out=NOT_THE_SAME)
+        keys = Counter(tuple(json.loads(row["key"])[:-1]) for row in self.landed())
+        assert keys and max(keys.values()) == 1
+        assert [row["offset"] for row in self.landed()] == list(range(len(keys)))
+
+    def check_nothing_to_do(self) -> None:
+        before = self.lake.metadata()
+        assert self.run().loaded.commit_ts is None and self.lake.metadata() == before
+
+    def loaded(self) -> list[dict[str, Any]]:
+        return [event for event in self.lake.machinery("events") if event["op"] == "R"]
+
+    def cuts(self) -> list[int]:
+        return sorted({row["checkpoint_ts"] for row in self.lake.machinery("checkpoints")})
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.root.as_uri(), StorageConfig())
+
+    def read(self, number: int = 1) -> Dump:
+        return read_database_dump(self.store, number)
+
+
+def kills(chance: random.Random) -> Iterator[Kill | None]:
+    """A few, then none."""
+    return itertools.chain((kill_of_landing(chance) for _ in range(chance.randint(1, 3))), NO_KILLS)
+
+
+def kill_of_landing(chance: random.Random) -> Kill:
+    """A landing has two commits, its records and their segments, and mostly one acknowledgement."""
+    if chance.random() < 0.6:
+        return KillAtCommit(chance.randint(1, 2))
+    return KillAtCall(CanalClient, "ack", 1, after=chance.random() < 0.5)
+
+
+@pytest.mark.in_turn
+def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
+    """Of our process after any commit and between acknowledgements. Canal must have seen a step before the next one.
+    Connections end at any byte in tests/sources/canal."""
+    chance = random.Random(5)
+    feed = CanalFeed(new_lake, writer, start_canal().address)
+    writer.begin()
+    for number, step in enumerate(STEPS):
+        writer.run(*step.split("; "))
+        feed.land_all(*[kills(chance)] * (number % 2))
+        if number % 6 == 5:
+            with KillAtCommit(chance.randint(1, 5))(feed.lake) as killed:
+                feed.run()
+            assert killed.happened
+    assert feed.kills > 6
+    # The last run is one without an accident.
+    feed.writer.run("INSERT INTO b VALUES (77, 'last', 1)")
+    feed.check(feed.catch_up(), held=("nokey",))
+
+
+def change(writer: Writer, chance: random.Random, transactions: int) -> None:
+    for _ in range(transactions):
+        writer.run("BEGIN")
+        for _ in range(chance.randint(1, 4)):
+            id, text = chance.randint(1, 60), "x" * chance.randint(0, 100)
+            writer.run(
+                chance.choice([
+                    f"REPLACE INTO t VALUES ({id}, '{text}', {chance.randint(0, 9)})",
+                    f"UPDATE t SET n = n + 1 WHERE id <= {id}",
+                    f"DELETE FROM t WHERE id = {id}",
+                    f"UPDATE IGNORE t SET id = id + 7 WHERE id = {id}",
+                ])
+            )  # fmt: skip
+        writer.run(chance.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("seed", range(4 if LONG else 1))
+def test_rows_survive_kills_of_canal_and_another_server(
+    seed: int, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]
+) -> None:
+    """The server that takes over knows of no acknowledgement to the first one, and gives all again."""
+    chance = random.Random(seed)
+    server, other = start_canal("one"), start_canal("two")
+    feed = CanalFeed(new_lake, writer, server.address)
+    writer.begin()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)", "INSERT INTO t VALUES (0, '', 0)")
+    feed.land_all()
+    for number in range(3):
+        change(writer, chance, 40)
+        rows = ", ".join(f"({id}, 'row', 0)" for id in range(1000, 1800))
+        writer.run(f"REPLACE INTO t VALUES {rows}", "DELETE FROM t WHERE id % 3 = 0")
+        # In the midst of what is landed, or before it, or after.
+        killer = threading.Timer(chance.random() * 0.6, server.process.kill)
+        killer.start()
+        feed.land(kill_of_landing(chance))
+        killer.join()
+        assert server.process.wait() == -signal.SIGKILL
+        change(writer, chance, 5)
+        writer.run(f"REPLACE INTO t VALUES (0, 'while there is no Canal', {number})")
+        feed.land()
+        if number < 2:
+            server = start_canal("one", port=server.port)
+            # Canal may not have read it yet.
+            kill, before = kill_of_landing(chance), feed.kills
+            until(lambda kill=kill, before=before: feed.land(kill) or feed.kills > before)
+    feed.configure(addresses=(server.address, other.address))
+    feed.land_all(kills(chance))
+    feed.check(feed.run())
+
+
+def test_values_under_names_of_newer_columns_hold_a_table(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]
+) -> None:
+    """Canal was behind with a statement after which a table has the same columns in another order."""
+    server = start_canal()
+    feed = CanalFeed(new_lake, writer, server.address)
+    server.process.kill()
+    server.process.wait()
+    writer.begin()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    writer.run("INSERT INTO t VALUES (1, 10, 100)", "INSERT INTO u VALUES (1)")
+    writer.run("ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v", "INSERT INTO t VALUES (2, 20, 200)")
+    start_canal(port=server.port)
+    done = feed.catch_up()
+    feed.check(done, held=("t",))
+    (reason,) = done.applied.held.values()
+    assert "rows have the columns in the order id, w, v, and the table has id, v, w" in reason and "tsdb" in reason
+
+
+# --- Feeds that begin with a dump, or with the database ---
+
+
+def dump(mysql: MySqlServer, root: Path) -> None:
+    """A dump of database `d`, as mydumper writes it; bytes of all values as the server has them."""
+    tables: list[DumpTable] = []
+    lock, session = mysql.connect(), mysql.connect(conv=pymysql.converters.encoders, use_unicode=False)
+    with lock, lock.cursor() as locking, session, session.cursor() as cursor:
+
+        def answer(statement: str) -> list[Any]:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+        locking.execute("FLUSH TABLES WITH READ LOCK")
+        for statement in ("SET NAMES binary", "SET time_zone = '+00:00'", "START TRANSACTION WITH CONSISTENT SNAPSHOT"):
+            cursor.execute(statement)
+        (file, offset), gtid = binlog_end(mysql), executed(mysql)
+        locking.execute("UNLOCK TABLES")
+        for name in [row[0].decode() for row in answer("SHOW TABLES FROM d")]:
+            of = f"d.{quoted(name)}"
+            statement = answer(f"SHOW CREATE TABLE {of}")[0][1].decode()
+            shown = {row[0].decode(): row[5].decode() for row in answer(f"SHOW COLUMNS FROM {of}")}
+            columns = {column: "x AS (x)" if "GENERATED" in extra else "x" for column, extra in shown.items()}
+            own = [quoted(column) for column, kind in columns.items() if kind == "x"]
+            rows = answer(f"SELECT {', '.join(own)} FROM {of}")
+            tables.append(DumpTable("d", name, columns, rows, statement=statement))
+    status = f"SHOW MASTER STATUS:\n\tLog: {file}\n\tPos: {offset}\n\tGTID:{gtid}\n"
+    began, ended = "Started dump at: 2026-06-10 01:02:03", "Finished dump at: 2026-06-10 01:02:09"
+    mydumper(root, tables, text_metadata=f"{began}\n{status}\n{ended}\n")
+
+
+def of_database(writer: Writer) -> dict[str, Any]:
+    """The database itself, of which a user reads that may do nothing else."""
+    writer.run(
+        f"DROP USER IF EXISTS {READER}@'%'", f"CREATE USER {READER}@'%'",
+        f"GRANT SELECT ON *.* TO {READER}@'%'", f"GRANT REPLICATION CLIENT ON *.* TO {READER}@'%'",
+    )  # fmt: skip
+    url = f"mysql://{READER}@127.0.0.1:{writer.mysql.port}"
+    return {"type": "database", "url": url, "chunk_rows": 30, "connections": 2}
+
+
+@contextlib.contextmanager
+def writes(writer: Writer, pause_seconds: float = 0) -> Iterator[list[int]]:
+    """Goes on writing from beginning to end of the block."""
+    own, end, done = Writer(writer.mysql, "d"), threading.Event(), list[int]()
+    own.run("USE d")
+
+    def write() -> None:
+        chance = random.Random(7)
+        while not end.wait(pause_seconds):
+            change(own, chance, 1)
+            done.append(1)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield done
+    finally:
+        end.set()
+        thread.join()
+
+
+def fill(writer: Writer) -> None:
+    rows = ", ".join(f"({id}, 'first', 0)" for id in range(1, 201))
+    writer.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)",
+        "CREATE TABLE still (id INT PRIMARY KEY, e ENUM('a','b'))",
+        "CREATE TABLE bare (id INT PRIMARY KEY)",
+        "CREATE TABLE gone (id INT PRIMARY KEY)",
+        f"INSERT INTO t VALUES {rows}",
+        "INSERT INTO still VALUES (1, 'a'), (2, 'b')",
+        "INSERT INTO gone VALUES (1)",
+    )
+
+
+@pytest.mark.in_turn
+def test_dump_and_what_is_written_meanwhile_are_true(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    writer.begin()
+    fill(writer)
+    root = tmp_path / "snapshot"
+    load = CanalFeed(new_lake, writer, start_canal().address, initial={"type": "mydumper", "uri": str(root)})
+    # Canal has seen these before the dump: they count for nothing behind it.
+    writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
+    with writes(writer) as written:
+        dump(writer.mysql, root)
+    assert written
+    writer.run(
+        "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
+        "ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3", "INSERT INTO t VALUES (1001, 'last', 1, 2)",
+        "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
+    )  # fmt: skip
+    done = load.catch_up()
+    load.check(done)
+    assert done.loaded.commit_ts is not None and load.loaded()
+    first, last = load.cuts()
+    assert first == done.loaded.commit_ts < last
+    load.check_nothing_to_do()
+
+
+@pytest.mark.in_turn
+def test_canal_started_at_a_dump_is_known_by_gtids(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    """A dump of another server, whose binlog files are called alike, is refused."""
+    writer.begin()
+    fill(writer)
+    root = tmp_path / "snapshot"
+    dump(writer.mysql, root)
+    gtids = executed(writer.mysql)
+    initial = {"type": "mydumper", "uri": str(root), "log_starts_at_dump": True}
+    load = CanalFeed(new_lake, writer, start_canal(gtids=gtids).address, initial=initial)
+    assert "the log is" not in (waits := load.run().loaded.waits or "") and "nothing of it has landed" in waits
+    writer.run("INSERT INTO still VALUES (4, 'a')")
+    uuid, _, last = gtids.partition(":1-")
+    metadata, of_other = root / "metadata", f"{uuid}:1-{int(last) + 1}"
+    whole = metadata.read_text()
+    metadata.write_text(whole.replace(gtids, of_other))
+    load.land_all()
+    with pytest.raises(SourceError, match=f"transactions {of_other}, and the log has behind its place {uuid}:"):
+        load.run()
+    assert not load.lake.tables() and not load.loaded()
+    metadata.write_text(whole)
+    load.check(load.catch_up())
+
+
+@pytest.fixture
+def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> CanalFeed:
+    """With tables that Canal has not seen, but for one change; one has each type."""
+    writer.begin()
+    every_type(writer)
+    fill(writer)
+    writer.run(
+        "CREATE TABLE `ke%y` (`a%` VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, b DECIMAL(8,2), c DATETIME, "
+        "n INT, PRIMARY KEY (`a%`, b, c))",
+        *(f"INSERT INTO `ke%y` VALUES ('{'aÀbB%'[n % 5]}{n % 7}', {n % 3}.5, '2024-01-0{n % 9 + 1}', {n})"
+          for n in range(120)),
+        "CREATE TABLE bytes (k VARBINARY(8) PRIMARY KEY, v INT)",
+        *(f"INSERT INTO bytes VALUES (x'{n * 7919 % 65536:04x}', {n})" for n in range(90)),
+    )  # fmt: skip
+    found = CanalFeed(new_lake, writer, start_canal().address, initial=of_database(writer))
+    # Where the log begins is not known yet: nothing is read.
+    assert "nothing of it has landed" in (found.run().loaded.waits or "") and not found.root.exists()
+    writer.run("INSERT INTO still VALUES (7, 'a')")
+    return found
+
+
+@pytest.mark.in_turn
+def test_table_that_cannot_be_read_is_held_alone(load: CanalFeed, writer: Writer) -> None:
+    """With what the server said, until it is loaded by itself."""
+    writer.run(f"REVOKE REPLICATION CLIENT ON *.* FROM {READER}@'%'", f"ALTER USER {READER}@'%' IDENTIFIED BY 'hush'")
+    initial = load.lake.feed.canal.initial
+    assert initial is not None and initial.url is not None
+    load.configure(initial=initial.model_copy(update={"url": initial.url.replace("@", ":hush@")}))
+    load.land_all()
+    with pytest.raises(SourceError, match="grant the user REPLICATION CLIENT") as raised:
+        load.run()
+    assert "hush" not in str(raised.value) and "hush" not in repr(load.lake.config)
+    assert not load.lake.tables() and not load.loaded()
+    readable = ("t", "still", "bare", "gone", "ke%y", "types")
+    writer.run(
+        f"GRANT REPLICATION CLIENT ON *.* TO {READER}@'%'", f"REVOKE SELECT ON *.* FROM {READER}@'%'",
+        *(f"GRANT SELECT ON d.`{table}` TO {READER}@'%'" for table in readable),
+        f"GRANT INSERT, SHOW VIEW ON d.bytes TO {READER}@'%'",
+    )  # fmt: skip
+    done = load.catch_up()
+    done = load.catch_up() if done.loaded.waits is not None else done
+    ((table, reason),) = done.applied.held.items()
+    assert table == "d.bytes" and "SELECT command denied" in reason
+    assert "cdc-lakehouse load --table d.bytes" in reason
+    assert {name for _, name in load.lake.tables()} == set(writer.tables()) - {"bytes"}
+    writer.run(f"GRANT SELECT ON d.bytes TO {READER}@'%'", "INSERT INTO bytes VALUES (x'ff', 7)")
+    load.land_all()
+    load.run(reload_tables=frozenset({"d.bytes"}))
+    writer.run("INSERT INTO bytes VALUES (x'fe', 8)")
+    load.check(load.catch_up())
+
+
+@pytest.mark.in_turn
+def test_tables_that_change_are_loaded_true(
+    load: CanalFeed, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that is dropped meanwhile is left out, and no other round of reading follows."""
+    real, rounds = vars(DatabaseDump)["_read_ranges"], list[int]()
+
+    def read(dump: DatabaseDump, *arguments: Any) -> None:
+        real(dump, *arguments)
+        rounds.append(1)
+        writer.run("DROP TABLE IF EXISTS gone")
+
+    monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
+    monkeypatch.setattr(progress, "_READING_SECONDS", 0.1)
+    caplog.set_level("INFO", logger="cdc_lakehouse")
+    load.land_all()
+    with writes(writer, 0.05) as written:
+        writer.run("UPDATE `ke%y` SET `a%` = CONCAT(`a%`, 'z') WHERE n % 4 = 0", "DELETE FROM bytes WHERE v < 9")
+        first = load.run()
+    assert written and first.loaded.waits is not None and not load.lake.tables()
+    assert " of about " in caplog.text and " ranges" in caplog.text
+    writer.run("INSERT INTO bare VALUES (1)")
+    done = load.catch_up()
+    load.check(done)
+    assert rounds == [1]
+    read = load.read()
+    assert read.position != read.until and len(load.loaded()) == sum(each.rows or 0 for each in read.tables)
+    assert all(len(each.files) > 2 for each in read.tables if each.name.table in ("t", "ke%y", "bytes"))
+    assert min(event["commit_ts"] for event in load.loaded()) < load.cuts()[0] == done.loaded.commit_ts
+    load.check_nothing_to_do()
+    # Once more, of a table alone.
+    writer.run("UPDATE still SET e = 'b'", "DELETE FROM still WHERE id = 7")
+    load.land_all()
+    again = load.run(reload_tables=frozenset({"d.still"}))
+    writer.run("INSERT INTO still VALUES (8, 'b')")
+    load.land_all()
+    if again.loaded.waits is not None:
+        again = load.run(reload_tables=frozenset({"d.still"}))
+    assert [each.name.table for each in load.read(2).tables] == ["still"] and again.loaded.commit_ts is not None
+    load.check(load.run())
+
+
+@pytest.mark.in_turn
+def test_killed_load_goes_on_among_statements(load: CanalFeed, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads no range again. Statements come after the rows of a round are there, and before it is known that the
+    tables are the same."""
+    load.land_all()
+    with KillAtCall(DatabaseDump, "_end", 1, after=False)(load.lake) as killed:
+        load.run()
+    assert killed.happened and not load.loaded()
+    # Of one range, what a task that died leaves.
+    directory = load.root / directory_of(1, read_document(load.store, 1, Plan).tables["d.ke%y"].directory)
+    lost = next(directory.glob("000000001-*.done"))
+    lost.unlink()
+    names = set(directory.glob("*.done"))
+    writer.run("DELETE FROM t WHERE id % 2 = 0", "UPDATE t SET v = 'later'")
+    real, rounds = vars(DatabaseDump)["_read_ranges"], iter([
+        ("ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3, DROP COLUMN n", "UPDATE t SET m = id",
+         "RENAME TABLE still TO moved", "INSERT INTO moved VALUES (9, 'b')", "TRUNCATE TABLE bytes",
+         "INSERT INTO bytes VALUES (x'ff', 1)", "DROP TABLE gone", "CREATE TABLE made (id INT PRIMARY KEY)",
+         "INSERT INTO made VALUES (1)"),
+        ("ALTER TABLE moved ADD COLUMN w INT", "INSERT INTO t (id, v, m) VALUES (900, 'late', 1)"),
+    ])  # fmt: skip
+
+    def read(dump: DatabaseDump, *arguments: Any) -> None:
+        real(dump, *arguments)
+        writer.run(*next(rounds, ()))
+
+    monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
+    load.land_all()
+    load.run()
+    at = {each.name.table: each.position for each in load.read().tables}
+    positions = {name: position.log_offset or 0 for name, position in at.items() if position is not None}
+    assert positions["bare"] < positions["t"] < positions["moved"] and "gone" not in positions
+    (new,) = set(directory.glob("*.done")) - names
+    assert new.name.startswith("000000001-") and new.name != lost.name
+    writer.run("INSERT INTO bare VALUES (1)", "ALTER TABLE t DROP COLUMN v", "UPDATE moved SET w = 4")
+    load.check(load.catch_up())
+
+
+# --- The playground of deploy/ ---
+
+PLAYGROUND: Final = Path(__file__).parents[2] / "deploy/playground"
+
+
+def of_playground(name: str) -> list[str]:
+    """A file's statements, without those of a user that the tests' Canal has already."""
+    found = (PLAYGROUND / name).read_text(encoding="utf-8").split(";")
+    return [each for each in found if each.strip() and "canal" not in each]
+
+
+@pytest.mark.in_turn
+def test_playground_has_the_rows_of_its_mysql(
+    mysql: MySqlServer, start_canal: StartCanal, new_lake: Callable[..., TestLake]
+) -> None:
+    address, url = start_canal().address, f"mysql://reader:reader@127.0.0.1:{mysql.port}"
+    shop = Writer(mysql, "shop")
+    shop.run("DROP DATABASE IF EXISTS shop", f"DROP USER IF EXISTS {READER}", *of_playground("shop.sql"), "USE shop")
+    load = CanalFeed(new_lake, shop, address, initial={"type": "database", "url": url.replace(":reader@", "@")})
+    lake, own = load.lake, load.lake.feed
+    unused = ("ICEBERG_PG_USERNAME", "ICEBERG_PG_PASSWORD", "ICEBERG_PG_HOST", "ICEBERG_PG_PORT", "ICEBERG_PG_DB",
+              "S3_ENDPOINT", "S3_ACCESS_KEY", "S3_SECRET_KEY")  # fmt: skip
+    environment = {**dict.fromkeys(unused, "http://x"), "MYSQL_URL": url, "CANAL_ADDRESS": address}
+    (feed,) = config.load(PLAYGROUND / "lakehouse.yaml", {**environment, "CANAL_DESTINATION": DESTINATION}).feeds
+    source = feed.canal.model_copy(update={"user": USER, "password": PASSWORD})
+    changed = {"name": own.name, "namespace": own.namespace, "source": source}
+    lake.config = lake.config.model_copy(update={"feeds": (feed.model_copy(update=changed),)})
+    load.catch_up()
+    for _ in range(3):
+        shop.run(*of_playground("day.sql"))
+    load.catch_up()
+    tables = {table: found for (_, table), found in lake.tables().items()}
+    assert set(tables) == {"customers", "orders"} and len(load.loaded()) >= 110
+    shop.check(tables)

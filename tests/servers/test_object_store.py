@@ -1,17 +1,34 @@
-"""One behaviour on every store: a local directory, and buckets on real servers."""
+"""One behaviour on every store: a local directory, and buckets on real servers; what stores do on a bad day, and each
+way to say who asks."""
 
 from __future__ import annotations
 
+import datetime
+import http.server
+import json
 import re
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import botocore.exceptions
 import pytest
 
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.errors import ConfigurationError, ObjectChangedError, ObjectMissingError, SourceError
+from cdc_lakehouse.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    SourceError,
+    SourceUnreachableError,
+)
+from cdc_lakehouse.sources import object_store
 from tests.boundaries.sources import ObjectStore, StoredObject, open_store, shared_store
-from tests.servers.buckets import PREFIX, Bucket, store_config
+from tests.kit.receivers import served
+from tests.servers.buckets import PREFIX, AzureContainer, Bucket, S3Bucket, s3_client, s3_storage, store_config
+from tests.servers.conftest import S3Server
+from tests.servers.proxy import Proxy, listing, reading
 
 pytestmark = pytest.mark.server
 
@@ -34,9 +51,7 @@ NAMES = (
 )
 
 
-class Directory:
-    """A local directory, as if it were a bucket."""
-
+class Directory(Bucket):
     storage: dict[str, object] = {}  # noqa: RUF012
 
     def __init__(self, root: Path) -> None:
@@ -238,3 +253,301 @@ def test_azure_is_opened_by_an_abfss_uri(new_bucket: Callable[..., Bucket]) -> N
     assert list(listed(store)) == ["metadata"]
     with pytest.raises(ConfigurationError, match=r"no storage account: set storage\.azure\.account"):
         open_store(bucket.uri, StorageConfig.model_validate({"azure": settings}))
+
+
+# --- Faults: tried again where they can pass, reported where not, never a half-read object ---
+
+CONTENT = bytes(range(256)) * 4096
+
+
+@pytest.fixture
+def s3_bucket(s3: S3Server) -> S3Bucket:
+    bucket = S3Bucket(s3.endpoint)
+    for name, content in (("metadata", b"{}"), ("a/large", CONTENT), ("a/small", b"small")):
+        bucket.put(name, content)
+    return bucket
+
+
+@pytest.fixture
+def proxied(
+    s3_bucket: S3Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> ObjectStore:
+    """Through the proxy, with less patience than in earnest where an answer is slow: a busy machine is slow too."""
+    monkeypatch.setattr(object_store, "_WAIT_SECONDS", 0.01)
+    backoff = {"init_backoff": datetime.timedelta(milliseconds=5)}
+    retries = {"max_retries": 3, "retry_timeout": datetime.timedelta(seconds=20), "backoff": backoff}
+    monkeypatch.setattr(object_store, "RETRIES", retries)
+    if "slow" in request.node.name:
+        short = {"connect_timeout": "1s", "read_timeout": "400ms", "timeout": "2s"}
+        monkeypatch.setattr(object_store, "TIMEOUTS", short)
+    storage = s3_storage(proxy.endpoint, S3Bucket.ACCESS, S3Bucket.SECRET)
+    return open_store(s3_bucket.uri, StorageConfig.model_validate(storage))
+
+
+Use = Callable[[ObjectStore], object]
+USES: dict[str, Use] = {
+    "list": lambda store: list(store.list("a/")),
+    "directories": lambda store: store.directories(),
+    "read": lambda store: store.read("a/large", limit=len(CONTENT)),
+    "head": lambda store: store.head("a/small", 3),
+    "pieces": lambda store: list(store.pieces("a/large", len(CONTENT) // 2)),
+}
+PASSING: dict[str, dict[str, Any]] = {
+    "503": {"times": 3, "status": 503},
+    "500": {"times": 3, "status": 500, "code": "InternalError"},
+    "429": {"times": 3, "status": 429, "code": "TooManyRequests"},
+    "slow": {"times": 2, "wait": 0.6},
+    "reset at once": {"times": 3, "cut": 0},
+    "reset in the middle": {"times": 3, "cut": 0.5},
+}
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("use", ["list", "read"])
+@pytest.mark.parametrize("fault", PASSING)
+def test_passing_fault_is_tried_again(proxied: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
+    wanted = USES[use](proxied)
+    spoiled = proxy.add(**PASSING[fault])
+    assert USES[use](proxied) == wanted
+    assert spoiled.seen == spoiled.times
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("use", "fault"),
+    [
+        *((use, "503") for use in USES),
+        *((use, fault) for use in ("list", "read") for fault in ("slow", "reset at once")),
+    ],
+)
+def test_fault_that_stays_is_reported_as_passing(proxied: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
+    proxy.add(**{**PASSING[fault], "times": 1000})
+    with pytest.raises(SourceUnreachableError) as told:
+        USES[use](proxied)
+    assert S3Bucket.SECRET not in str(told.value) and "http" not in str(told.value)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_missing_server_is_reported_as_passing(s3_bucket: S3Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
+    for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
+        store = open_store(s3_bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
+        with pytest.raises(SourceUnreachableError, match="cannot be read for now"):
+            USES[use](store)
+
+
+PERMANENT = {
+    "expired": (400, "ExpiredToken", "does not take the credentials.*renew"),
+    "wrong key": (403, "SignatureDoesNotMatch", "does not take the credentials"),
+    "not allowed": (403, "AccessDenied", "no permission to"),
+    "other region": (301, "PermanentRedirect", r"another region.*storage\.s3\.region"),
+    "other": (400, "InvalidRequest", r"refuses the request \(HTTP 400 InvalidRequest\)"),
+}
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("use", ["list", "head", "pieces"])
+@pytest.mark.parametrize("kind", PERMANENT)
+def test_permanent_fault_is_not_tried_again(
+    proxied: ObjectStore, s3_bucket: S3Bucket, proxy: Proxy, use: str, kind: str
+) -> None:
+    status, code, words = PERMANENT[kind]
+    fault = proxy.add(times=1000, status=status, code=code)
+    with pytest.raises(SourceError, match=words) as told:
+        USES[use](proxied)
+    assert s3_bucket.name in str(told.value) and "storage.s3" in str(told.value)
+    assert fault.seen == 1
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+def test_object_changed_between_tries_is_never_mixed(
+    proxied: ObjectStore, s3_bucket: S3Bucket, proxy: Proxy, conditional: bool
+) -> None:
+    """The first half of one object is never put before the second of another."""
+    found = listed(proxied)["a/large"]
+    other = bytes(reversed(CONTENT))
+    proxy.add(applies=reading("a/large"), cut=0.5)
+    proxy.add(applies=reading("a/large"), before=lambda: s3_bucket.put("a/large", other))
+    if conditional:
+        with pytest.raises(ObjectChangedError):
+            proxied.read("a/large", limit=len(CONTENT), etag=found.etag)
+    else:
+        assert proxied.read("a/large", limit=len(CONTENT)) == other
+
+
+def test_object_that_a_list_missed_is_in_the_next(proxied: ObjectStore, proxy: Proxy) -> None:
+    proxy.add(applies=listing, hide="a/small")
+    assert [*listed(proxied)] == ["a/large", "metadata"]
+    assert [*listed(proxied)] == ["a/large", "a/small", "metadata"]
+
+
+# --- Credentials, against servers that check them ---
+
+READER_SECRET = "reader-secret-5d1c"
+
+
+@pytest.fixture(autouse=True)
+def no_credentials_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def reader(s3: S3Server, s3_bucket: S3Bucket) -> str:
+    """Someone who may list and read the bucket, and no more."""
+    name = s3.new_user(READER_SECRET)
+    s3_bucket.allow(name)
+    return name
+
+
+def s3_config(bucket: S3Bucket, **settings: Any) -> StorageConfig:
+    own = {"access_key_id": None, "secret_access_key": None, **settings}
+    return StorageConfig.model_validate({"s3": {**bucket.storage["s3"], **own}})
+
+
+def check(bucket: S3Bucket, storage: StorageConfig) -> None:
+    store = open_store(bucket.uri, storage)
+    assert "metadata" in listed(store)
+    assert store.read("metadata", limit=2) == b"{}"
+    for shown in (repr(storage), str(storage), repr(store)):
+        assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
+
+
+@pytest.mark.parametrize("by", ["keys", "environment", "profile", "bucket"])
+def test_credentials_of_a_reader_are_found(
+    by: str, s3: S3Server, s3_bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = {"access_key_id": reader, "secret_access_key": READER_SECRET}
+    settings: dict[str, Any] = {}
+    match by:
+        case "keys":
+            settings = own
+            with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
+                s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=s3_bucket.name, Key="x", Body=b"")
+        case "environment":
+            for name, value in own.items():
+                monkeypatch.setenv(f"AWS_{name.upper()}", value)
+        case "profile":
+            keys = "".join(f"aws_{name}={value}\n" for name, value in own.items())
+            (tmp_path / "credentials").write_text(f"[cdc]\n{keys}")
+            settings = {"profile": "cdc"}
+        case _:
+            settings = {"access_key_id": "x", "secret_access_key": "y", "buckets": {s3_bucket.name: own}}
+    check(s3_bucket, s3_config(s3_bucket, **settings))
+    other = S3Bucket(s3.endpoint)
+    words = rf"no permission to list the bucket '{other.name}' \(HTTP 403 AccessDenied\)"
+    if by != "bucket":
+        with pytest.raises(SourceError, match=words):
+            open_store(other.uri, s3_config(s3_bucket, **settings)).check()
+
+
+def test_missing_credentials_are_reported(s3_bucket: S3Bucket, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no credentials for S3 were found: set storage\.s3\.profile"):
+        open_store(s3_bucket.uri, s3_config(s3_bucket))
+    (tmp_path / "credentials").write_text("[cdc]\n")
+    with pytest.raises(ConfigurationError, match=r"\(none\) could not be found.*storage\.s3"):
+        open_store(s3_bucket.uri, s3_config(s3_bucket, profile="none"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"access_key_id": S3Bucket.ACCESS, "secret_access_key": "wrong-secret"}, "does not take the credentials"),
+        ({"access_key_id": "nobody", "secret_access_key": "wrong-secret"}, "does not take the credentials"),
+        ({"anonymous": True}, "no permission to list the bucket"),
+    ],
+)
+def test_wrong_credentials_are_reported_without_them(s3_bucket: S3Bucket, settings: dict[str, Any], words: str) -> None:
+    store = open_store(s3_bucket.uri, s3_config(s3_bucket, **settings))
+    for call in (lambda: list(store.list()), lambda: store.read("metadata", limit=10), store.directories):
+        with pytest.raises(SourceError) as told:
+            call()
+        assert s3_bucket.name in str(told.value) and "storage.s3" in str(told.value)
+        assert "wrong-secret" not in str(told.value) and "Signature=" not in str(told.value)
+    with pytest.raises(SourceError, match=words):
+        list(store.list())
+
+
+# --- Roles: a token service that gives the owner's keys ---
+
+
+@pytest.fixture
+def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
+    """A token service for tests; gives the requests that it was asked. A role called `refused` is refused."""
+    asked: list[dict[str, str]] = []
+    refusal = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            asked.append(dict(urllib.parse.parse_qsl(body)))
+            refused = asked[-1]["RoleArn"].endswith("refused")
+            action = asked[-1]["Action"]
+            granted = (
+                f"<{action}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{action}Result><Credentials>"
+                f"<AccessKeyId>{S3Bucket.ACCESS}</AccessKeyId><SecretAccessKey>{S3Bucket.SECRET}</SecretAccessKey>"
+                "<SessionToken></SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
+                f"</Credentials></{action}Result></{action}Response>"
+            )
+            self.send_response(403 if refused else 200)
+            self.end_headers()
+            self.wfile.write((refusal if refused else granted).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
+        yield asked
+
+
+@pytest.mark.parametrize("kind", ["source_profile", "web_identity"])
+def test_profile_with_role_assumes_it(
+    kind: str, s3_bucket: S3Bucket, sts: list[dict[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("the-token")
+    (tmp_path / "credentials").write_text("[who]\naws_access_key_id=who\naws_secret_access_key=ever\n")
+    by, told = {
+        "source_profile": ("source_profile=who\nexternal_id=ext", ("ext", None)),
+        "web_identity": (f"web_identity_token_file={tmp_path}/token", (None, "the-token")),
+    }[kind]
+    roles = "".join(f"[profile {name}]\nrole_arn=arn:aws:iam::1:role/{name}\n{by}\n" for name in ("reader", "refused"))
+    (tmp_path / "config").write_text(roles)
+    check(s3_bucket, s3_config(s3_bucket, profile="reader"))
+    (asked,) = {(each["RoleArn"], each.get("ExternalId"), each.get("WebIdentityToken")) for each in sts}
+    assert asked == ("arn:aws:iam::1:role/reader", *told)
+    with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
+        open_store(s3_bucket.uri, s3_config(s3_bucket, profile="refused")).check()
+
+
+# --- Azure and GCS ---
+
+
+def test_azure_refusals_do_not_show_the_token(azure: str) -> None:
+    bucket = AzureContainer(azure)
+    settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT}
+    signature = "sv=2021-08-06&sr=c&sp=rl&se=2020-01-01T00:00:00Z&sig=c2VjcmV0LXNpZ25hdHVyZQ%3D%3D"
+    storage = StorageConfig.model_validate({"azure": {**settings, "sas_token": signature}})
+    store = open_store(bucket.uri, storage)
+    for call in (store.check, lambda: store.read("f", limit=1)):
+        with pytest.raises(SourceError, match=r"storage\.azure") as told:
+            call()
+        assert "c2VjcmV0" not in str(told.value) and told.value.__cause__ is None and told.value.__suppress_context__
+    assert "c2VjcmV0" not in repr(storage)
+    storage = StorageConfig.model_validate({"azure": {**settings, "account_key": "d3Jvbmc="}})
+    with pytest.raises(SourceError, match=r"list the bucket.*HTTP 403.*storage\.azure"):
+        open_store(bucket.uri, storage).check()
+
+
+def test_unusable_key_file_is_reported_without_it(tmp_path: Path) -> None:
+    for content in (None, json.dumps({"type": "x", "private_key": "hidden-key"})):
+        path = tmp_path / "key.json"
+        if content is not None:
+            path.write_text(content)
+        storage = StorageConfig.model_validate({"gs": {"service_account_file": str(path)}})
+        with pytest.raises(ConfigurationError, match=r"storage\.gs") as told:
+            open_store("gs://bucket/sink", storage)
+        assert "hidden-key" not in str(told.value)

@@ -1,23 +1,41 @@
-"""The whole pipeline with sources and warehouse on real servers: equal to the truth, and whole after each fault."""
+"""The whole pipeline with sources and warehouse on real servers, and on a cluster of Spark's: equal to the truth, and
+whole after each fault."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.pipeline.steps import Steps
+from tests.kit import data_sets as packed
+from tests.kit.changefeed import Changefeed
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
-from tests.kit.lakes import TestLake, run_all
+from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
+from tests.kit.hand_sinks import CREATE, CSV, HandSink, put
+from tests.kit.kafka import MemoryTopic
+from tests.kit.kills import KillAtCommit, kill_everywhere
+from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.log import Column, Ddl, RowChange, fold, seen
+from tests.kit.processes import started
 from tests.kit.truth import Truth
+from tests.kit.waiting import until
 from tests.servers.buckets import WRITER, Bucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
+from tests.servers.kafka import Broker, Sent
+from tests.servers.process import free_port, running
 from tests.servers.proxy import Proxy, reading
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
@@ -133,3 +151,392 @@ def test_store_faults_within_a_run_are_made_good_by_the_next(
     assert not done.applied.held and not done.run.quarantine.open()
     lake.check(truth.tables(2))
     assert lake.events_by_segment() == truth.events_by_segment(2)
+
+
+# --- Topics: data sets of messages through a real broker ---
+
+CLAIM_CHECK = "large_claim_check"
+SHORT = {"types_all_random", "rename_chain_topic_per_table", "drop_recreate_topic_per_table", CLAIM_CHECK}
+"""What other sets have, scenarios over topics and chaos have too."""
+SOUND = [
+    pytest.param(name, marks=[] if name in SHORT else pytest.mark.long)
+    for name in packed.names("kafka")
+    if name != "large_handle_key_only"  # Its messages hold only keys.
+]
+PARTITIONS = 3
+
+
+class TopicSet:
+    """A data set's messages on the broker: in a topic of its own, or where it has one for each table, in as many, each
+    of which is made when it gets its first message."""
+
+    def __init__(
+        self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake], storage: Any = None, **source: Any
+    ) -> None:
+        self.truth, self._broker = Truth(directory), broker
+        self.stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))["stages"]
+        self.messages: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for file in sorted(directory.glob("*.jsonl")):
+            for line in map(json.loads, filter(None, file.read_bytes().split(b"\n"))):
+                self.messages.setdefault((line["topic"], line["partition"]), []).append(line)
+        first, *others = sorted({topic for stage in self.stages for topic in stage["end"]})
+        self.topic = broker.create(partitions=PARTITIONS)
+        self._topics = {first: self.topic}
+        self.sent = dict.fromkeys(((topic, n) for topic in (first, *others) for n in range(PARTITIONS)), 0)
+        topics = {"topic_pattern": f"{re.escape(self.topic)}(_.*)?"} if others else {"topics": [self.topic]}
+        told = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": broker.bootstrap, **topics}
+        self.lake = new_lake(source={**told, **source}, start_date="2020-01-01", storage=storage)
+
+    def advance(self, stage: int) -> None:
+        """What is there at a stage, sent."""
+        for topic, ends in self.stages[stage]["end"].items():
+            for place, end in (((topic, number), end) for number, end in enumerate(ends)):
+                messages = self.messages.get(place, [])[self.sent[place] : end]
+                if messages and topic not in self._topics:
+                    self._topics[topic] = self._broker.create(f"{self.topic}_{topic}", partitions=PARTITIONS)
+                if messages:
+                    self._broker.send(self._topics[topic], map(_sent, messages))
+                self.sent[place] = max(end, self.sent[place])
+
+    def run(self) -> Steps:
+        return run_all(self.lake.run())
+
+    def check(self, stage: int, done: Steps) -> None:
+        assert not done.applied.held
+        self.lake.check(self.truth.tables(stage))
+
+    def check_nothing_to_do(self) -> None:
+        before = self.lake.metadata()
+        self.run()
+        assert self.lake.metadata() == before
+
+
+def _sent(message: dict[str, Any]) -> Sent:
+    key, value = (None if each is None else each.encode() for each in (message["key"], message["value"]))
+    return Sent(value, key, partition=message["partition"], at=message["timestamp"])
+
+
+@pytest.fixture
+def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[..., TopicSet]:
+    return lambda name, **more: TopicSet(data_sets / "kafka" / name, kafka, new_lake, **more)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("name", SOUND)
+def test_topics_at_each_stage_equal_their_rows(
+    name: str, topic_set: Callable[..., TopicSet], new_bucket: Callable[..., Bucket], data_sets: Path
+) -> None:
+    more: dict[str, Any] = {}
+    if name == CLAIM_CHECK:
+        bucket = new_bucket("s3")
+        Mirror(data_sets / "kafka" / name / "claims", bucket).sync()
+        more = {"storage": bucket.storage, "claim_check": bucket.uri}
+    found = topic_set(name, **more)
+    for stage in range(len(found.stages)):
+        found.advance(stage)
+        done = found.run()
+        assert done.published.cut.checkpoint_ts == found.stages[stage]["checkpoint_ts"]
+        found.check(stage, done)
+    found.check_nothing_to_do()
+
+
+def test_rows_left_out_by_a_killed_run_are_taken_later(topic_set: Callable[..., TopicSet]) -> None:
+    found = topic_set("random_2")
+    last = len(found.stages) - 1
+    found.advance(last)
+    (left_out, *_) = (name for name, rows in found.truth.tables(last).items() if rows["rows"])
+    found.lake.configure(tables={"exclude": [".".join(left_out)]})
+    committed = ""
+    while committed != "update events":
+        with KillAtCommit(2)(found.lake) as killed:
+            found.run()
+        assert killed.happened, "no kill came right after the events"
+        (committed,) = killed.commits
+    found.lake.configure(tables={})
+    found.check(last, found.run())
+    assert not [row for row in found.lake.machinery("quarantine") if row["state"] == "open"]
+    found.check_nothing_to_do()
+
+
+def test_topic_goes_on_from_a_dump_unless_it_begins_later(
+    kafka: Broker, topic_set: Callable[..., TopicSet], tmp_path: Path
+) -> None:
+    """As one of a changefeed that was created later, or whose messages the brokers have removed."""
+    root = tmp_path / "snapshot"
+    found, late = (topic_set("rename_chain", initial={"type": "dumpling", "uri": str(root)}) for _ in range(2))
+    middle, last = (len(found.stages) - 1) // 2, len(found.stages) - 1
+    at, early = found.stages[middle]["checkpoint_ts"], 400_000_000_000_000_000
+    dump_of(found.truth, middle, root, filetype="sql")
+    whole = (root / "metadata").read_text()
+    (root / "metadata").write_text(whole.replace(str(at), str(early)))
+    found.advance(last)
+    with pytest.raises(SourceError, match=rf"the dump is of {early} and the change log begins at 4\d{{17}}"):
+        found.run()
+    (root / "metadata").write_text(whole)
+    late.advance(last)
+    for (_, partition), sent in late.sent.items():
+        if sent > 2:
+            kafka.forget(late.topic, sent - 2, partition)  # As retention does.
+    words = rf"the dump is of {at}, and partition 0 of the topic \S+ is whole from the commit-ts "
+    with pytest.raises(SourceError, match=words):
+        late.run()
+    assert not found.lake.machinery("segments") and not late.lake.machinery("segments"), "nothing is loaded"
+    done = found.run()
+    assert done.loaded.commit_ts == at
+    found.check(last, done)
+
+
+def test_without_the_extension_the_order_is_the_offset(kafka: Broker, topic_set: Callable[..., TopicSet]) -> None:
+    """The messages of all partitions, in the order of their commits, in a topic with one."""
+    found = topic_set("rename_chain", tidb_extension=False, topics=[topic := kafka.create()])
+    told: dict[tuple[int, bool, Any], bytes] = {}
+    for value in (json.loads(each["value"]) for messages in found.messages.values() for each in messages):
+        if (at := value.pop("_tidb").get("commitTs")) is not None:
+            # A statement is in every partition.
+            told[at, value["isDdl"], value["sql"] or len(told)] = json.dumps(value).encode()
+    values = [told[place] for place in sorted(told, key=lambda place: place[:2])]
+    for part in values[: len(values) // 2], values[len(values) // 2 :]:
+        kafka.send(topic, part)
+        done = found.run()
+    found.check(len(found.stages) - 1, done)
+
+
+# --- Warehouses: what removes files, and what stops in the middle, on a disk and on S3 ---
+
+TS = 450_000_000_000_000_000
+TOPIC = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["c"]}
+ONLY_ORPHANS = {"min_small_files": 1000, "max_delete_ratio": 1, "keep_cut_hours": 1000}
+Make = Callable[..., "Warehouse"]
+
+
+@dataclass
+class Warehouse:
+    """A feed in a warehouse of its own, whose files lie in a directory of this machine."""
+
+    lake: TestLake
+    root: Path
+
+    def files(self) -> set[str]:
+        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
+
+    def place(self, location: str) -> str:
+        """A location in the warehouse as a path from its root."""
+        _, found, place = location.partition(f"/{self.root.name}/")
+        assert found, location
+        return place
+
+    def tables(self) -> dict[str, Any]:
+        """By the name that maintenance gives them, those in which it looks for orphans."""
+        own = [self.lake.lake.catalog.load_table((f"cdc_{self.lake.name}", name)) for name in ("events", "records")]
+        return {".".join(table.name()): table for table in (*self.lake.tables().values(), *own)}
+
+    def referenced(self) -> set[str]:
+        """All files that a table's metadata names, in any of its snapshots."""
+        found: set[str] = set()
+        for table in self.tables().values():
+            found |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+            for snapshot in table.snapshots():
+                found.add(snapshot.manifest_list)
+                for manifest in snapshot.manifests(table.io):
+                    found.add(manifest.manifest_path)
+                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                    found |= {entry.data_file.file_path for entry in entries}
+        return {self.place(path) for path in found}
+
+    def maintain(self, *table: str, dry_run: bool = False) -> Maintained:
+        done = Maintenance(self.lake.feed, self.lake.lake, self.lake.session).maintain(*table, dry_run=dry_run)
+        assert [each.deferred for each in done.tables] == [None] * len(done.tables)
+        return done
+
+
+@pytest.fixture(params=["disk", "s3"])
+def warehouse(request: pytest.FixtureRequest, lake_elsewhere: Callable[..., TestLake], tmp_path: Path) -> Make:
+    """Makes one with a blank in its path."""
+    root, place, storage = tmp_path / "ware house", str(tmp_path / "ware house"), {}
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        bucket = S3Bucket(server.endpoint, prefix="ware house")
+        root, place, storage = server.data / bucket.name / "ware house", bucket.uri, bucket.storage
+    return lambda **feed: Warehouse(lake_elsewhere(warehouse=place, storage=storage, **feed), root)
+
+
+@pytest.mark.in_turn
+def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"d.t2": {"format_version": 2}, "d.t3": {"format_version": 3}}
+    found = warehouse(source=TOPIC, tables={"settings": settings}, maintenance=ONLY_ORPHANS)
+    lake, topic = found.lake, MemoryTopic(monkeypatch).writer
+    feed = Changefeed(lake.sink, database="d", topic=topic)
+    names = ("t2", "t3")
+    for at, name in enumerate(names):
+        feed.send(Ddl(TS + at, name, "create", (Column("id", "int"), Column("v", "int")), ("id",)))
+    for number in range(3):
+        for at, name in enumerate(names, TS + 10 * (number + 1)):
+            row, last = {"id": f"{number}", "v": "1"}, {"id": f"{number - 1}", "v": "1"}
+            feed.send(RowChange(at, name, None, row))
+            feed.send(RowChange(at, name, None, {"id": f"{number + 100}", "v": "1"}))
+            if number:
+                feed.send(RowChange(at, name, last, {**last, "v": "2"}))
+        feed.checkpoint(TS + 10 * (number + 1) + 5)
+        lake.go_through()
+    tables = found.tables()
+    assert {table.format_version for table in tables.values()} == {2, 3}
+    deletes = {
+        entry.data_file.file_format.value
+        for table in tables.values()
+        for manifest in table.current_snapshot().manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.data_file.content.value
+    }
+    assert deletes == {"PARQUET", "PUFFIN"}
+
+    locations = {name: found.place(table.location()) for name, table in tables.items()}
+    planted = {"data/old ü 1.parquet", "data/feed_date=2020-01-01/00000-0-old.parquet", "metadata/old-m0.avro"}
+    for location in locations.values():
+        for name in planted:
+            (found.root / location / name).parent.mkdir(parents=True, exist_ok=True)
+            (found.root / location / name).write_bytes(b"of a task that died")
+    before = found.files()
+    days_ago = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=4)).timestamp()
+    for name in before:
+        os.utime(found.root / name, (days_ago, days_ago))
+    fresh = {f"{location}/data/fresh.parquet" for location in locations.values()}
+    for name in fresh:
+        (found.root / name).write_bytes(b"of a task that works")
+    live = found.referenced()
+    assert live <= before
+    orphans = {
+        name: {path for path in before - live if path.startswith(f"{location}/")}
+        for name, location in locations.items()
+    }
+    assert all(paths >= {f"{locations[name]}/{each}" for each in planted} for name, paths in orphans.items())
+
+    # Nothing but what it says is done, and in a dry run nothing at all.
+    def counts(done: Maintained) -> dict[str, int]:
+        assert all(each.counts["compacted_files"] == each.counts["expired_snapshots"] == 0 for each in done.tables)
+        return {each.table: each.counts["orphan_files"] for each in done.tables}
+
+    metadata = lake.metadata()
+    assert counts(found.maintain(dry_run=True)) == {name: len(paths) for name, paths in orphans.items()}
+    assert (found.files(), lake.metadata()) == (before | fresh, metadata)
+    counts(found.maintain("d.t2"))
+    assert before - found.files() == orphans[f"{lake.name}__d.t2"]
+    counts(found.maintain())
+    under = tuple(f"{location}/" for location in locations.values())
+    gone = {path for path in before - found.files() if path.startswith(under)}
+    assert gone == set().union(*orphans.values())
+    assert fresh <= found.files()
+    for table in found.tables().values():
+        for snapshot in table.snapshots():
+            table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    done = run_all(lake.run(rebuild=lake.names(), dates=frozenset({r["feed_date"] for r in lake.machinery("records")})))
+    assert not done.applied.held
+    expected = {name: table.typed() for name, table in fold(feed.entries, feed.checkpoint_ts).items()}
+    assert {name: seen(t.schema(), t.scan()) for (_, name), t in lake.tables().items()} == expected
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("warehouse", ["s3"], indirect=True)
+def test_feed_on_s3_is_killed_compacted_and_decoded_again(warehouse: Make) -> None:
+    """As one on a disk (`tests/scenarios/kills.txt`): what is there after each kill is continued, and all dates come
+    again, from the archive."""
+    found = warehouse(source={**CSV, "archive": True}, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
+    lake, sink = found.lake, HandSink(found.lake.sink)
+    for name in ("p", "u"):
+        sink.schema(name, 1, *SINK_COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
+    expected: dict[str, list[tuple[Any, ...]]] = {}
+    for number in range(3):
+        at = 10 * (number + 1)
+        for name in ("p", "u"):
+            put(sink, name, 1, ("I", at, number, 1), ("I", at, 50 + number, 1), index=number * 2 + 1)
+            put(sink, name, 1, ("U", at + 1, number, 2), ("D", at + 2, 50, 0), index=number * 2 + 2)
+            expected[name] = [(n, 2, f"{name}{10 * (n + 1) + 1}") for n in range(number + 1)]
+            expected[name] += [(50 + n, 1, f"{name}{10 * (n + 1)}") for n in range(1, number + 1)]
+        sink.checkpoint(at + 5)
+        if number < 2:
+            lake.go_through()
+        else:
+            hit = kill_everywhere(lake, lambda: run_all(lake.run()))
+            # Both tables are committed at once: either may be the first.
+            assert {"update segments", "update events"} < set(hit) and {"update d.p", "update d.u"} & set(hit), hit
+        assert lake.all_rows() == expected
+        check_events(lake)
+    plan = {each.table: each.counts["compacted_files"] for each in found.maintain(dry_run=True).tables}
+    assert all(count > 1 for count in plan.values()), plan
+    found.maintain()
+    assert lake.all_rows() == expected
+    for table in lake.tables().values():
+        assert len(list(table.scan().plan_files())) == 1
+    before = lake.events_by_segment()
+    for path in sorted(lake.sink.rglob("CDC*[0-9].csv")):
+        path.unlink()
+    dates = frozenset({row["feed_date"] for row in lake.machinery("segments")})
+    assert not run_all(lake.run(dates=dates, rebuild=lake.names())).applied.held
+    assert (lake.all_rows(), lake.events_by_segment()) == (expected, before)
+
+
+# --- A cluster of Spark's own: a master and two workers, each a process ---
+
+_HERE = "127.0.0.1"
+_SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@contextlib.contextmanager
+def cluster(directory: Path, workers: int) -> Iterator[str]:
+    """Its URL. Each worker has one core."""
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_SCALA_VERSION": "2.13",  # Which Spark's scripts find out.
+        "SPARK_LOCAL_IP": _HERE,
+        "SPARK_WORKER_DIR": str(directory / "work"),
+    }
+
+    def daemon(kind: str, *arguments: str) -> list[str]:
+        main = ["-cp", str(home / "jars" / "*"), f"org.apache.spark.deploy.{kind}"]
+        return ["java", *_SMALL, *main, "--host", _HERE, *arguments]
+
+    port = free_port()
+    url = f"spark://{_HERE}:{port}"
+    with contextlib.ExitStack() as stack:
+        master = daemon("master.Master", "--port", str(port), "--webui-port", str(free_port()))
+        stack.enter_context(running(master, port, directory / "master.log", environment))
+        for number in range(workers):
+            own = free_port()
+            options = ("--port", str(own), "--webui-port", str(free_port()), "--cores", "1", "--memory", "1g", url)
+            log = directory / f"worker-{number}.log"
+            stack.enter_context(running(daemon("worker.Worker", *options), own, log, environment))
+            until(lambda log=log: "Successfully registered" in log.read_text())
+        yield url
+
+
+@pytest.mark.in_turn
+def test_a_run_on_two_workers(data_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = Truth(data_sets / "canal-json/types_all_random")
+    root = tmp_path / "lake"
+    root.mkdir()
+    lake = TestLake(
+        root, tmp_path / "feed", lambda: pytest.fail("the run has a session of its own"), source=truth.source
+    )
+    with cluster(tmp_path, workers=2) as url:
+        document = json.loads(lake.config_path.read_text())
+        # Two executors, so that none of them is where the driver is.
+        document["lake"]["spark"] = {
+            "master": url,
+            "conf": {
+                "spark.driver.host": _HERE,
+                "spark.executor.memory": "512m",
+                "spark.cores.max": "2",
+                "spark.driver.extraJavaOptions": " ".join(_SMALL[1:]),
+                "spark.executor.extraJavaOptions": " ".join(_SMALL[1:]),
+            },
+        }
+        lake.config_path.write_text(json.dumps(document))
+        monkeypatch.setenv("SPARK_LOCAL_IP", _HERE)
+        last = len(truth.stages) - 1
+        apply_stage(truth.dataset, last, lake.sink)
+        with started(lake.config_path, tmp_path / "home", "run") as process:
+            assert process.wait(600) == 0, (tmp_path / "home.log").read_text()
+    lake.check(truth.tables(last))
+    assert lake.events_by_segment() == truth.events_by_segment(last)
+    assert len(list((tmp_path / "work").glob("app-*/*/stderr"))) == 2, "an executor on each worker"

