@@ -11,7 +11,7 @@ import ast
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 
@@ -20,17 +20,8 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, fie
 from yaml.reader import ReaderError
 
 from cdc_lakehouse.config.feed import DagsterConfig, FeedConfig
-from cdc_lakehouse.config.reporting import (
-    REFERENCE,
-    Fault,
-    Place,
-    UnresolvedReferenceError,
-    correct_types,
-    faults_of,
-    plain_secrets,
-    resolve,
-)
-from cdc_lakehouse.config.section import Section, matching
+from cdc_lakehouse.config.reporting import Fault, correct_types, faults_of, plain_secrets, resolve
+from cdc_lakehouse.config.section import Section, key, matching
 from cdc_lakehouse.config.sources import Source
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
@@ -117,8 +108,8 @@ _ADDRESS: Final = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
 
 
 class _Receiver(Section):
-    feeds: tuple[str, ...] | None = Field(None, description="Only problems of these feeds. Default: all.")
-    on: tuple[ProblemKind, ...] = Field(KINDS, min_length=1, description="Only these kinds of problems.")
+    feeds: tuple[str, ...] | None = key(None, "Only problems of these feeds. Default: all.")
+    on: tuple[ProblemKind, ...] = key(KINDS, "Only these kinds of problems.", min_length=1)
 
     def takes(self, feed: str, kind: ProblemKind) -> bool:
         """Whether the receiver is notified of problems of that kind in that feed."""
@@ -132,31 +123,31 @@ _Address = Annotated[str, matching(_ADDRESS, "is not an e-mail address")]
 class WebhookReceiver(_Receiver):
     """An HTTP server that accepts JSON."""
 
-    type: Literal["webhook"] = Field(description="The kind of receiver.")
-    url: _HttpUrl = Field(description="Where messages are posted. A secret: a ${NAME}.", repr=False)
-    headers: dict[str, str] = Field(default_factory=dict, description="Headers of the request.", repr=False)
+    type: Literal["webhook"] = key(..., "The kind of receiver.")
+    url: _HttpUrl = key(..., "Where messages are posted. A secret: a ${NAME}.", repr=False)
+    headers: dict[str, str] = key(dict, "Headers of the request.", repr=False)
 
 
 class SlackReceiver(_Receiver):
     """An incoming webhook of Slack, or of a server that accepts its format (Mattermost, Rocket.Chat)."""
 
-    type: Literal["slack"] = Field(description="The kind of receiver.")
-    url: _HttpUrl = Field(description="The incoming webhook. A secret: a ${NAME}.", repr=False)
+    type: Literal["slack"] = key(..., "The kind of receiver.")
+    url: _HttpUrl = key(..., "The incoming webhook. A secret: a ${NAME}.", repr=False)
 
 
 class EmailReceiver(_Receiver):
     """A mail server (SMTP)."""
 
-    type: Literal["email"] = Field(description="The kind of receiver.")
-    host: str = Field(min_length=1, description="The mail server.")
-    port: Annotated[int, Field(gt=0, lt=65536)] = Field(587, description="Its port.")
-    sender: _Address = Field(alias="from", description="The sender's address.")
+    type: Literal["email"] = key(..., "The kind of receiver.")
+    host: str = key(..., "The mail server.", min_length=1)
+    port: Annotated[int, Field(gt=0, lt=65536)] = key(587, "Its port.")
+    sender: _Address = key(..., "The sender's address.", alias="from")
     to: Annotated[
         tuple[_Address, ...], WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})
-    ] = Field(min_length=1, description="The recipients' addresses.")
-    user: str | None = Field(None, description="User at the mail server.")
-    password: str | None = Field(None, description="The user's password.", repr=False)
-    starttls: bool = Field(True, description="The connection is encrypted, and the server's certificate is checked.")
+    ] = key(..., "The recipients' addresses.", min_length=1)
+    user: str | None = key(None, "User at the mail server.")
+    password: str | None = key(None, "The user's password.", repr=False)
+    starttls: bool = key(True, "The connection is encrypted, and the server's certificate is checked.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -175,15 +166,11 @@ DEFAULT_FILE: Final = "lakehouse.yaml"
 class LakehouseConfig(Section):
     """The whole file."""
 
-    lake: LakeConfig = Field(description="Where the tables are, and what writes them.")
-    storage: StorageConfig = Field(
-        default_factory=StorageConfig.nothing, description="How buckets are reached, for sources and for the warehouse."
-    )
-    dagster: DagsterConfig = Field(
-        default_factory=DagsterConfig.nothing, description="What is kept in the Dagster instance."
-    )
-    feeds: tuple[FeedConfig, ...] = Field(min_length=1, description="The change logs.")
-    alerts: tuple[AlertReceiver, ...] = Field((), description="Receivers of alerts.")
+    lake: LakeConfig = key(..., "Where the tables are, and what writes them.")
+    storage: StorageConfig = key(StorageConfig, "How buckets are reached, for sources and for the warehouse.")
+    dagster: DagsterConfig = key(DagsterConfig, "What is kept in the Dagster instance.")
+    feeds: tuple[FeedConfig, ...] = key(..., "The change logs.", min_length=1)
+    alerts: tuple[AlertReceiver, ...] = key((), "Receivers of alerts.")
 
     @field_validator("feeds")
     @classmethod
@@ -245,13 +232,13 @@ def validate(
     as `load` does."""
     environment = os.environ if environment is None else environment
     unset: list[Fault] = []
-    resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
+    resolved = resolve(raw, environment, base, unset)
     faults = [*plain_secrets(raw), *unset]
     found: list[Fault] = []
-    for key, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
-        listed = resolved.get(key)
+    for first, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
+        listed = resolved.get(first)
         count = len(cast("list[Any]", listed)) if isinstance(listed, list) else 0
-        found += correct_types(resolved, raw, (((key, number, *below), union) for number in range(count)))
+        found += correct_types(resolved, raw, (((first, number, *below), union) for number in range(count)))
     try:
         config = LakehouseConfig.model_validate(resolved, context=base)
     except ValidationError as error:
@@ -264,28 +251,6 @@ def validate(
         if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in faults):
             faults.append(fault)
     raise ConfigurationError("\n".join([f"{place} is not valid:", *(f"  {fault}" for fault in faults)]))
-
-
-def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[[re.Match[str]], str]) -> Any:
-    """Replace the references in a value. One that cannot be resolved is added to the faults, and stays as it is."""
-    if isinstance(value, dict):
-        # A bare `null` is a key of TiCDC's csv options, and YAML's own null.
-        items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
-        return {k: _resolve(v, (*place, str(k)), unset, stands_for) for k, v in items}
-    if isinstance(value, list):
-        items = enumerate(cast("list[Any]", value))
-        return [_resolve(item, (*place, position), unset, stands_for) for position, item in items]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        try:
-            return stands_for(match)
-        except UnresolvedReferenceError as error:
-            unset.append(Fault(place, str(error)))
-            return match[0]
-
-    return REFERENCE.sub(replace, value)
 
 
 # The JSON Schema of `lakehouse.yaml`, for completion and validation in editors.

@@ -193,38 +193,45 @@ _FILE_LIMIT: Final = 64 * 1024
 """Bytes of a file that a reference names. Secrets are shorter."""
 
 
-class UnresolvedReferenceError(Exception):
-    """A reference names something that does not exist. The error's text says so, and contains no secret."""
+def resolve(value: Any, environment: Mapping[str, str], base: Path, unset: list[Fault], place: Place = ()) -> Any:
+    """Replace the references in a value. One that cannot be resolved is added to the faults `unset`, which contain no
+    secret, and stays as it is. An empty variable has its default, as in a shell. Line ends at the end of a file, whose
+    path is relative to `base`, are removed."""
+    if isinstance(value, dict):
+        # A bare `null` is a key of TiCDC's csv options, and YAML's own null.
+        items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
+        return {k: resolve(v, environment, base, unset, (*place, str(k))) for k, v in items}
+    if isinstance(value, list):
+        items = enumerate(cast("list[Any]", value))
+        return [resolve(item, environment, base, unset, (*place, position)) for position, item in items]
+    if not isinstance(value, str):
+        return value
 
+    def replace(reference: re.Match[str]) -> str:
+        path, name, default = reference["file"], reference["name"], reference["default"]
+        if path is not None:
+            try:
+                with (base / path).open("rb") as file:
+                    content = file.read(_FILE_LIMIT + 1)
+                text = content.decode("utf-8")
+            except OSError as error:
+                reason = f"names the file {path}, which cannot be read: {error.strerror}"
+            except ValueError:
+                reason = f"names the file {path}, which is not text in UTF-8"
+            else:
+                if len(content) <= _FILE_LIMIT:
+                    return text.rstrip("\r\n")
+                reason = f"names the file {path}, which has more than {_FILE_LIMIT} bytes"
+        elif default is not None:
+            return environment.get(name) or default
+        elif name in environment:
+            return environment[name]
+        else:
+            reason = f"names ${{{name}}}, which the environment does not have"
+        unset.append(Fault(place, reason))
+        return reference[0]
 
-def resolve(reference: re.Match[str], environment: Mapping[str, str], base: Path) -> str:
-    """Return the value of a reference. An empty variable has its default, as in a shell. Line ends at the end of a
-    file, whose path is relative to `base`, are removed.
-
-    Raises `UnresolvedReferenceError` where the variable does not exist or the file cannot be read.
-    """
-    if reference["file"] is not None:
-        return _read(reference["file"], base)
-    name, default = reference["name"], reference["default"]
-    if default is not None:
-        return environment.get(name) or default
-    if name not in environment:
-        raise UnresolvedReferenceError(f"names ${{{name}}}, which the environment does not have")
-    return environment[name]
-
-
-def _read(path: str, base: Path) -> str:
-    try:
-        with (base / path).open("rb") as file:
-            content = file.read(_FILE_LIMIT + 1)
-        text = content.decode("utf-8")
-    except OSError as error:
-        raise UnresolvedReferenceError(f"names the file {path}, which cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UnresolvedReferenceError(f"names the file {path}, which is not text in UTF-8") from None
-    if len(content) > _FILE_LIMIT:
-        raise UnresolvedReferenceError(f"names the file {path}, which has more than {_FILE_LIMIT} bytes")
-    return text.rstrip("\r\n")
+    return REFERENCE.sub(replace, value)
 
 
 # Detection of secrets in plain text: a file in version control must contain none.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 
 class Section(BaseModel):
@@ -22,6 +22,12 @@ class Section(BaseModel):
     def nothing(cls) -> Self:
         """Return the section with no key set. Raises pydantic's `ValidationError` for a section with a required key."""
         return cls.model_validate({})
+
+
+def key(default: Any, description: str, **options: Any) -> Any:
+    """Return a key of a section: a required one for a default of `...`; a class or function makes its default."""
+    by = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**by, description=description, **options)
 
 
 _OFFSET: Final = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")

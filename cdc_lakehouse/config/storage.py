@@ -11,18 +11,16 @@ import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
-from cdc_lakehouse.config.section import FilePath, Section, TextSettings, Uri
+from cdc_lakehouse.config.section import FilePath, Section, TextSettings, Uri, key
 
 
 class SparkConfig(Section):
     """Settings of the Spark session."""
 
-    master: str = Field("local[*]", description="Spark master URL.")
-    conf: TextSettings = Field(
-        default_factory=dict, description="Further Spark settings, by Spark's own names.", repr=False
-    )
+    master: str = key("local[*]", "Spark master URL.")
+    conf: TextSettings = key(dict, "Further Spark settings, by Spark's own names.", repr=False)
 
 
 class CatalogConfig(BaseModel):
@@ -30,8 +28,8 @@ class CatalogConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    type: Literal["sql", "rest", "glue", "hive"] = Field(description="The kind of catalog.")
-    uri: str | None = Field(None, description="Where the catalog is (not for glue).")
+    type: Literal["sql", "rest", "glue", "hive"] = key(..., "The kind of catalog.")
+    uri: str | None = key(None, "Where the catalog is (not for glue).")
 
     @field_validator("uri")
     @classmethod
@@ -61,21 +59,17 @@ class CatalogConfig(BaseModel):
 class CutsConfig(Section):
     """How long the cuts before the newest one remain readable: tags keep their snapshots."""
 
-    keep_all_hours: int = Field(
-        24, ge=0, description="Hours for which every earlier cut keeps a tag on each changed table; 0: none."
-    )
-    keep_daily_days: int = Field(
-        30, ge=0, description="Days for which the last cut of each day (UTC) keeps a tag; 0: none."
-    )
+    keep_all_hours: int = key(24, "Hours for which every earlier cut keeps a tag on each changed table; 0: none.", ge=0)
+    keep_daily_days: int = key(30, "Days for which the last cut of each day (UTC) keeps a tag; 0: none.", ge=0)
 
 
 class LakeConfig(Section):
     """The location of the tables, and the engine that writes them."""
 
-    warehouse: Uri = Field(description="Where tables are stored: a path, or a URI of an object store.")
-    catalog: CatalogConfig = Field(description="The Iceberg catalog.")
-    spark: SparkConfig = Field(default_factory=SparkConfig.nothing, description="The Spark session of a run.")
-    cuts: CutsConfig = Field(default_factory=CutsConfig.nothing, description="Cuts that stay readable.")
+    warehouse: Uri = key(..., "Where tables are stored: a path, or a URI of an object store.")
+    catalog: CatalogConfig = key(..., "The Iceberg catalog.")
+    spark: SparkConfig = key(SparkConfig, "The Spark session of a run.")
+    cuts: CutsConfig = key(CutsConfig, "Cuts that stay readable.")
 
 
 class _Account(Section):
@@ -84,8 +78,8 @@ class _Account(Section):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ()
     """The keys of credentials. A bucket that sets one of them inherits none of the service's."""
 
-    endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
-    anonymous: bool = Field(False, description="Requests are not signed.")
+    endpoint: str | None = key(None, "URL of the service, where it is not the cloud's own.")
+    anonymous: bool = key(False, "Requests are not signed.")
 
     def of(self, bucket: str) -> Self:
         """Return the settings for one bucket: the service's, overridden by the bucket's own."""
@@ -118,12 +112,12 @@ _BUCKETS: Final = "Settings of one bucket (Azure: container), with the same keys
 class _S3Settings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("profile", "access_key_id", "secret_access_key", "session_token")
 
-    region: str | None = Field(None, description="Region of the bucket.")
-    path_style: bool = Field(False, description="The bucket is in the path of a URL, not in the host.")
-    profile: str | None = Field(None, description="Profile of the shared AWS files; it can assume a role.")
-    access_key_id: str | None = Field(None, description="Access key.", repr=False)
-    secret_access_key: str | None = Field(None, description="The access key's secret.", repr=False)
-    session_token: str | None = Field(None, description="Session token of a temporary access key.", repr=False)
+    region: str | None = key(None, "Region of the bucket.")
+    path_style: bool = key(False, "The bucket is in the path of a URL, not in the host.")
+    profile: str | None = key(None, "Profile of the shared AWS files; it can assume a role.")
+    access_key_id: str | None = key(None, "Access key.", repr=False)
+    secret_access_key: str | None = key(None, "The access key's secret.", repr=False)
+    session_token: str | None = key(None, "Session token of a temporary access key.", repr=False)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -139,30 +133,30 @@ class _S3Settings(_Account):
 class S3Storage(_S3Settings):
     """`s3://bucket/…`."""
 
-    buckets: dict[str, _S3Settings] = Field(default_factory=dict, description=_BUCKETS)
+    buckets: dict[str, _S3Settings] = key(dict, _BUCKETS)
 
 
 class _GcsSettings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("service_account_file",)
 
-    service_account_file: FilePath | None = Field(None, description="Key file of a service account.")
+    service_account_file: FilePath | None = key(None, "Key file of a service account.")
 
 
 class GcsStorage(_GcsSettings):
     """`gs://bucket/…`."""
 
-    buckets: dict[str, _GcsSettings] = Field(default_factory=dict, description=_BUCKETS)
+    buckets: dict[str, _GcsSettings] = key(dict, _BUCKETS)
 
 
 class _AzureSettings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("account_key", "sas_token", "tenant_id", "client_id", "client_secret")
 
-    account: str | None = Field(None, description="Storage account, where the URI does not name it.")
-    account_key: str | None = Field(None, description="Key of the account.", repr=False)
-    sas_token: str | None = Field(None, description="Shared access signature.", repr=False)
-    tenant_id: str | None = Field(None, description="Tenant of the service principal.")
-    client_id: str | None = Field(None, description="Service principal, or alone: a managed identity.")
-    client_secret: str | None = Field(None, description="Secret of the service principal.", repr=False)
+    account: str | None = key(None, "Storage account, where the URI does not name it.")
+    account_key: str | None = key(None, "Key of the account.", repr=False)
+    sas_token: str | None = key(None, "Shared access signature.", repr=False)
+    tenant_id: str | None = key(None, "Tenant of the service principal.")
+    client_id: str | None = key(None, "Service principal, or alone: a managed identity.")
+    client_secret: str | None = key(None, "Secret of the service principal.", repr=False)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -177,12 +171,12 @@ class _AzureSettings(_Account):
 class AzureStorage(_AzureSettings):
     """`azure://container/…` and `abfss://container@account.dfs.core.windows.net/…`; `buckets` are containers."""
 
-    buckets: dict[str, _AzureSettings] = Field(default_factory=dict, description=_BUCKETS)
+    buckets: dict[str, _AzureSettings] = key(dict, _BUCKETS)
 
 
 class StorageConfig(Section):
     """Access to buckets, by service. With nothing set, each cloud's own defaults apply."""
 
-    s3: S3Storage = Field(default_factory=S3Storage.nothing, description="`s3://` URIs.")
-    gs: GcsStorage = Field(default_factory=GcsStorage.nothing, description="`gs://` URIs.")
-    azure: AzureStorage = Field(default_factory=AzureStorage.nothing, description="`azure://` and `abfss://` URIs.")
+    s3: S3Storage = key(S3Storage, "`s3://` URIs.")
+    gs: GcsStorage = key(GcsStorage, "`gs://` URIs.")
+    azure: AzureStorage = key(AzureStorage, "`azure://` and `abfss://` URIs.")

@@ -46,7 +46,7 @@ class Lake:
     """The lake of one configuration, as PyIceberg sees it. Opening it needs neither a JVM nor a source."""
 
     def __init__(self, config: LakeConfig, storage: StorageConfig | None = None) -> None:
-        self.config, self.storage = config, storage or StorageConfig.nothing()
+        self.config, self.storage = config, storage or StorageConfig()
         self.on_write: Callable[[], object] = lambda: None  # Called before this process writes something without a JVM.
         self.expires_at: datetime.datetime | None = None  # Of the credentials for the warehouse.
         self._lock, self._namespaces = threading.RLock(), set[str]()

@@ -333,7 +333,7 @@ def open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]:
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
     """Return the session of this process, with the settings of the configuration; start it when there is none."""
     _STARTER.submit(int).result()  # What was to start before has started.
-    session = _build_session(config, storage or StorageConfig.nothing())
+    session = _build_session(config, storage or StorageConfig())
     # The JVM keeps the active session for each Python thread, and finds its settings by that.
     sessions: Any = SparkSession._get_j_spark_session_class(session.sparkContext._jvm)  # pyright: ignore[reportArgumentType]
     sessions.setActiveSession(session._jsparkSession)
@@ -493,7 +493,7 @@ def _archive_classes() -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
-        config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig.nothing()
+        config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig()
         if archive.is_file():
             session = build_session(config)  # The project's own class is another one.
             keep_compiled(*open_catalog(config, storage))

@@ -458,12 +458,12 @@ def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
     content = b"a line\n" * 2_000_000
     (tmp_path / "a").write_bytes(content)
     ref = SegmentRef("a", len(content), None)
-    ((_, parts),) = read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), [ref])
+    ((_, parts),) = read_in_parts(tmp_path.as_uri(), StorageConfig(), [ref])
     found = list(parts)
     assert len(found) == 2 and b"".join(found) == content
     too_large = [SegmentRef("a", 1 << 31, None)]
     with pytest.raises(SourceError, match="larger than 2147483647 bytes"):
-        list(read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), too_large))
+        list(read_in_parts(tmp_path.as_uri(), StorageConfig(), too_large))
 
 
 def test_parts_of_a_long_record_are_not_held_beside_it() -> None:

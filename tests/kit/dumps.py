@@ -303,7 +303,7 @@ def dumpling(
     complete_insert: bool = False,
 ) -> Path:
     """A finished dump; of TiDB at `TSO`, unless `status` says otherwise."""
-    options = csv or DumpCsv.nothing()
+    options = csv or DumpCsv()
     for table in tables:
         database, name = dumpling_name(table.database), dumpling_name(table.name)
         create = f"{NAMES_BINARY}CREATE DATABASE {quoted(table.database)};\n"

@@ -91,7 +91,7 @@ def test_login_of_catalog_is_decoded_as_sqlalchemy_does() -> None:
     uri = "postgresql+psycopg2://team%40cdc:p%3Aa%2F%25%40@db.example.com:5432/iceberg?sslmode=require"
     url = make_url(uri)
     lake = LakeConfig(warehouse="s3://bucket/lake", catalog=CatalogConfig(type="sql", uri=uri))
-    settings = spark.catalog_settings(lake, StorageConfig.nothing())
+    settings = spark.catalog_settings(lake, StorageConfig())
     jdbc = {key.removeprefix("spark.sql.catalog.lake."): value for key, value in settings.items()}
     assert jdbc["uri"] == "jdbc:postgresql://db.example.com:5432/iceberg?sslmode=require"
     assert (jdbc["jdbc.user"], jdbc["jdbc.password"]) == (url.username, url.password) == ("team@cdc", "p:a/%@")

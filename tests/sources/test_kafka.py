@@ -203,7 +203,7 @@ def wrapped(message: object) -> bytes:
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Claims:
-    return functools.partial(read_claim_check, tmp_path.as_uri(), StorageConfig.nothing())
+    return functools.partial(read_claim_check, tmp_path.as_uri(), StorageConfig())
 
 
 def decode(**options: Any) -> Any:

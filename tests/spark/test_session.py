@@ -33,13 +33,13 @@ config = LakeConfig.model_validate(section)
 section["spark"]["conf"]["spark.driver.memory"] = "no size"
 failed = []
 for begin in (start, lambda *_, **__: None):
-    begin(LakeConfig.model_validate(section), StorageConfig.nothing(), session=True)
+    begin(LakeConfig.model_validate(section), StorageConfig(), session=True)
     try:
         build_session(LakeConfig.model_validate(section))
     except Exception as error:
         failed.append(type(error).__name__)
 for session in (False, True):
-    start(config, StorageConfig.nothing(), session=session)
+    start(config, StorageConfig(), session=session)
 spark = build_session(config)
 process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
 told = {
@@ -59,7 +59,7 @@ told["again"] = again.conf.get("spark.sql.shuffle.partitions")
 jvm = again.sparkContext._gateway.proc
 jvm.kill()
 jvm.wait()
-start(config, StorageConfig.nothing(), session=False)
+start(config, StorageConfig(), session=False)
 after = build_session(config)
 told |= {"failed": failed, "rows": after.range(3).count(), "new": after.sparkContext._gateway.proc.pid != jvm.pid}
 json.dump(told, sys.stdout)
@@ -120,7 +120,7 @@ def test_a_catalog_with_other_credentials_replaces_the_one_before(spark: SparkSe
         section = lake_section(tmp_path / place)
         section["catalog"]["token"] = token
         (tmp_path / place).mkdir(exist_ok=True)
-        gateway, catalog = open_catalog(LakeConfig.model_validate(section), StorageConfig.nothing())
+        gateway, catalog = open_catalog(LakeConfig.model_validate(section), StorageConfig())
         opened.append(catalog)
     a, b, newer, *again = opened
     assert newer is not a and again == [newer, b]

@@ -532,7 +532,7 @@ def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
-    return RemoteStore(location, storage or StorageConfig.nothing())
+    return RemoteStore(location, storage or StorageConfig())
 
 
 def shared_store(root: str, storage: StorageConfig) -> ObjectStore:

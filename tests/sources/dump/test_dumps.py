@@ -146,7 +146,7 @@ def rows_of(root: Path, dumped: DumpedTable, table: DumpTable) -> list[dict[str,
     events = list[dict[str, Any]]()
     for file in dumped.files:
         context = decoding.dump_context(file.notation, columns, table=table.name)
-        pieces = open_pieces(f"file://{root}", StorageConfig.nothing(), file.path, file.etag, file.compression)
+        pieces = open_pieces(f"file://{root}", StorageConfig(), file.path, file.etag, file.compression)
         events += decoding.read_dump(pieces, context)
     return decoding.images(events)
 
@@ -286,10 +286,10 @@ def test_file_is_opened_in_a_task(tmp_path: Path, kind: Compression | None, monk
     dumps.write(tmp_path, "f", b"a" * 10_000, SUFFIXES[kind])
     store = LocalStore(tmp_path)
     (file,) = list_objects(store)
-    pieces = open_pieces(store.uri, StorageConfig.nothing(), file.path, file.etag, kind)
+    pieces = open_pieces(store.uri, StorageConfig(), file.path, file.etag, kind)
     assert b"".join(pieces) == read_small(store, file) == b"a" * 10_000
     with pytest.raises(ObjectChangedError, match="changed since"):
-        list(open_pieces(store.uri, StorageConfig.nothing(), file.path, "other", kind))
+        list(open_pieces(store.uri, StorageConfig(), file.path, "other", kind))
     monkeypatch.setattr(reading, "SMALL_FILE_LIMIT", 9_999)
     with pytest.raises(SourceError, match=r"larger than 9999 bytes"):
         read_small(store, file)
