@@ -189,11 +189,8 @@ def _bytes_text(content: bytes, charset: str | None, kind: ColumnType) -> str:
 
 def _literal_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
     match kind.name:
-        case "decimal":
-            number = _number(text.strip())
-            return text if number is None else f"{_rounded(number, kind.fraction):.{kind.fraction}f}"
-        case "float" | "double":
-            number = None if kind.scale is None else _number(text.strip())
+        case "decimal" | "float" | "double":
+            number = None if kind.scale is None and kind.name != "decimal" else _number(text.strip())
             return text.strip() if number is None else f"{_rounded(number, kind.fraction):.{kind.fraction}f}"
         case "year":
             year = _whole(text.strip())

@@ -2,14 +2,8 @@
 
 A key is the name of its field, but for what `_TAGS` says: a field that is renamed changes what is stored. A value that
 is None, False or empty is left out. `format` is the number of the form. Raise it when the meaning of a key changes; a
-new key that may be left out needs no new number, because unknown keys are ignored.
-
-`stored_text` and `stored_fields` apply this to all JSON objects that outlive a release. The others are next to their
-types, which this module cannot import, in functions with `stored` in their names:
-
-- `lake/tables/checkpoints.py`: the property `cdc.superseded`;
-- `sources/dump/database.py` and `pipeline/database_load.py`: the files `plan.json` and `dump.json`;
-- `operate/signals.py` and `assets/alerts.py`: the cursor of the alert sensor.
+new key that may be left out needs no new number, because unknown keys are ignored. `stored_text` and `stored_fields`
+apply this to all JSON objects that outlive a release.
 """
 
 from __future__ import annotations

@@ -345,16 +345,15 @@ def _column(
     kind = column.type
     # Virtual generated columns and the hidden columns of expression indexes are in schema files, but never in rows.
     is_carried = column.virtual is None and not column.name.lower().startswith("_v$_")
+    comment, computed_as, elements, charset = None, None, (), None
     if known is not None and definition is not None:
         # A definition without a comment removes the earlier comment (MySQL).
         comment, elements, charset = definition.comment or None, definition.type.elements, known.column.type.charset
         is_carried &= not definition.virtual
         computed_as = None if definition.stored_as is None else _comparable(definition.stored_as)
-    else:
-        comment, computed_as, elements, charset = None, None, (), None
+    elif model is not None:
+        comment, computed_as, is_carried = model.comment, model.computed_as, is_carried and model.carried
     if model is not None:
-        if definition is None:
-            comment, computed_as, is_carried = model.comment, model.computed_as, is_carried and model.carried
         charset = charset or model.type.charset
         elements = elements or (model.type.elements if model.type.name == kind.name else ())
     if kind.charset is None and kind.name in TEXTS | LABELS:

@@ -260,6 +260,12 @@ class Cursor:
                 return rows[words]
         return None
 
+    def expect_longest(self, rows: Mapping[tuple[str, ...], _T], what: str) -> _T:
+        value = self.accept_longest(rows)
+        if value is None:
+            raise self.expected(what)
+        return value
+
     def take(self) -> Token:
         token = self.token
         if token.kind == "end":

@@ -11,12 +11,13 @@ To add a type, add its name to `_NAMES`. To add an attribute of a column, add it
 case to `_read_attribute`. To add an option, which is its words and a value, add its words to `_KINDS` or `_UNLOGGED`.
 To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
 neither the log nor the statement says, with `_skipped`. Else write a function that takes the cursor (after the words)
-and the table, and add it to `_CLAUSES`.
+and the table, and add it to `_CLAUSES`; a clause that changes rows gets a class in `clauses`, and the type checker then
+shows where it must be applied. Add both to `tests/changelog/cases/ddl/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -389,9 +390,7 @@ _CHARSET_WORDS: Final = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": "binary"}
 
 def _read_type(cursor: Cursor) -> ColumnType:
     """Read a column's type with its length, signs, labels and character set."""
-    declared = cursor.accept_longest(_NAMES)
-    if declared is None:
-        raise cursor.expected("a column type")
+    declared = cursor.expect_longest(_NAMES, "a column type")
     name = ColumnType.of(declared).name
     if name == "vector" and cursor.accept("<"):
         cursor.expect("FLOAT", ">")
@@ -536,9 +535,7 @@ _PARTITION_OPTIONS: Final = (
 
 def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
     """Read the method, its expression, and the names where the expression is a plain list of columns."""
-    method = cursor.accept_longest(_METHODS)
-    if method is None:
-        raise cursor.expected("RANGE, LIST, HASH or KEY")
+    method = cursor.expect_longest(_METHODS, "RANGE, LIST, HASH or KEY")
     by_key = method in ("key", "linear key")
     if by_key and cursor.accept("ALGORITHM"):
         cursor.accept("=")
@@ -684,18 +681,6 @@ def _read_partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
 
 
-_PARTITION_CLAUSES: Final[dict[tuple[str, ...], Clause]] = {
-    **{
-        (verb, "PARTITION"): partial(_read_partition_clause, verb)
-        for verb in ("ADD", "DROP", "TRUNCATE", "EXCHANGE", "REORGANIZE", "COALESCE", *_MAINTENANCE)
-    },
-    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.PartitionBy(table, None),),
-    ("PARTITION", "BY"): _read_partition_by,
-    ("PARTITION",): _read_partition_option,
-}
-"""The reader of each clause, which is called after these words."""
-
-
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
@@ -755,10 +740,7 @@ def _alter_table(cursor: Cursor) -> ddl.Clauses:
         if needs_comma and not cursor.accept(","):
             raise cursor.expected("a comma or the end")
         options = tuple(iter(lambda: _read_option(cursor, table), None))
-        read = None if options else cursor.accept_longest(_CLAUSES)
-        if read is None and not options:
-            raise cursor.expected("an ALTER TABLE clause")
-        clauses += options if read is None else read(cursor, table)
+        clauses += options or cursor.expect_longest(_CLAUSES, "an ALTER TABLE clause")(cursor, table)
     return tuple(clauses)
 
 
@@ -914,7 +896,13 @@ _NO_EFFECT: Final[dict[str | None, tuple[str, ...]]] = {
 _CLAUSES: Final[dict[tuple[str, ...], Clause]] = {
     **{tuple(words.split()): _skipped(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
     **{(verb, "TABLESPACE"): _skipped("partition_maintenance", reason) for verb, reason in _UNLOGGED_FILES.items()},
-    **_PARTITION_CLAUSES,
+    **{
+        (verb, "PARTITION"): partial(_read_partition_clause, verb)
+        for verb in ("ADD", "DROP", "TRUNCATE", "EXCHANGE", "REORGANIZE", "COALESCE", *_MAINTENANCE)
+    },
+    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.PartitionBy(table, None),),
+    ("PARTITION", "BY"): _read_partition_by,
+    ("PARTITION",): _read_partition_option,
     ("ADD",): _add,
     ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *VERSIONED),),
     ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *_UNVERSIONED),),
@@ -937,7 +925,7 @@ def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
     prints anew. Raises DdlSyntaxError, and nothing else, for anything but exactly one known statement.
     """
     cursor = Cursor(statement, backslash_escapes=backslash_escapes)
-    clauses = () if statement and cursor.at_end else _dispatch(cursor, _STATEMENTS, "a DDL statement")
+    clauses = () if statement and cursor.at_end else cursor.expect_longest(_STATEMENTS, "a DDL statement")(cursor)
     while cursor.accept(";"):
         pass
     if not cursor.at_end:
@@ -947,23 +935,12 @@ def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
 
 def parse_type(text: str) -> ColumnType:
     """Return the type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow
-    it.
-
-    Raises DdlSyntaxError.
-    """
+    it. Raises DdlSyntaxError."""
     cursor = Cursor(text)
     column = _read_definition(cursor, "")
     if not cursor.at_end:
         raise cursor.expected("the end")
     return column.type
-
-
-def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> ddl.Clauses:
-    """Call the function for the longest entry of `statements` that the next words match."""
-    read = cursor.accept_longest(statements)
-    if read is None:
-        raise cursor.expected(what)
-    return read(cursor)
 
 
 def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
@@ -1051,7 +1028,7 @@ def _create_view(cursor: Cursor) -> ddl.Clauses:
 def _create(cursor: Cursor) -> ddl.Clauses:
     replaces = cursor.accept("OR", "REPLACE")
     _skip_definer(cursor)
-    match clauses := _dispatch(cursor, _CREATE, "what is created"):
+    match clauses := cursor.expect_longest(_CREATE, "what is created")(cursor):
         case (ddl.CreateTable() as created,) if replaces:
             # MariaDB's OR REPLACE drops the existing table.
             return ddl.DropTable(created.table, created.temporary), created
@@ -1061,7 +1038,7 @@ def _create(cursor: Cursor) -> ddl.Clauses:
 
 def _alter_object(cursor: Cursor) -> ddl.Clauses:
     _skip_definer(cursor)
-    return _dispatch(cursor, _ALTER, "what is altered")
+    return cursor.expect_longest(_ALTER, "what is altered")(cursor)
 
 
 def _skip_definer(cursor: Cursor) -> None:
@@ -1149,7 +1126,7 @@ _DROP: Final[dict[tuple[str, ...], Statement]] = {
 
 _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
     ("CREATE",): _create, ("ALTER",): _alter_object,
-    ("DROP",): lambda cursor: _dispatch(cursor, _DROP, "what is dropped"),
+    ("DROP",): lambda cursor: cursor.expect_longest(_DROP, "what is dropped")(cursor),
     **_rows(lambda cursor: (ddl.TruncateTable(cursor.table_name()),), ("TRUNCATE", "TRUNCATE TABLE")),
     ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
     ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): partial(_flashback, "table"),
