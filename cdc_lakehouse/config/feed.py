@@ -277,7 +277,7 @@ class FeedConfig(Section):
 
     def settings_of(self, database: str, table: str) -> TableSettings:
         """Return the table's own settings, or empty settings where it has none."""
-        return self.tables.settings.get(f"{database}.{table}", TableSettings())
+        return self.tables.settings.get(f"{database}.{table}", TableSettings.nothing())
 
     def owners_of(self, database: str, table: str) -> tuple[str, ...]:
         """Return the owners of the table's assets."""
