@@ -5,8 +5,7 @@ after the rows that are older than its DDL. Every file is written under another 
 canal-json with enable-tidb-extension; date-separator `day`; index numbers of 20 digits; times in UTC.
 
 Values are text in canal-json's notation: an ENUM is the number of its label, a SET a bitmask, bytes one character each.
-The known facts of the formats were compared byte for byte with files that TiCDC wrote (`tests/sample`).
-"""
+The known facts of the formats were compared byte for byte with files that TiCDC wrote (`tests/sample`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The sources of change logs: listing and reading, without Iceberg, Spark or Dagster.
 
-`read_json` is the one reader of JSON that another system wrote.
-"""
+`read_json` is the one reader of JSON that another system wrote."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Kafka's topics are such a log; a Canal server's destination is a topic with one partition, whose offsets count the
 entries. A segment of such a log is a range of offsets of one partition. Offsets do not count messages: in Kafka,
-transaction markers and aborted or compacted messages leave gaps.
-"""
+transaction markers and aborted or compacted messages leave gaps."""
 
 from __future__ import annotations
 

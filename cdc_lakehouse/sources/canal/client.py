@@ -1,11 +1,5 @@
 """A client of Canal servers: batches of entries, each acknowledged once it is stored.
 
-    >>> with CanalClient(source) as client:  # doctest: +SKIP
-    ...     batch = client.get(wait_seconds=1)
-    ...     if batch is not None:
-    ...         keep(batch.entries)
-    ...         client.ack(batch)
-
 Delivery is at least once: a batch whose acknowledgement did not arrive is sent again under another number, and its
 entries may be grouped differently. Entries have their position in the binlog. A destination has one consumer: a second
 one takes its batches away.
@@ -26,8 +20,7 @@ a rate that is slow for any network.
 
 A run reads in rounds: batches are received, stored by the caller, and only then acknowledged. A server holds what it
 has read of the binlog in a ring buffer, and reads no further while nothing in it is acknowledged. So a round ends where
-the server sends no more for now; after its acknowledgement the next one shows whether there is more.
-"""
+the server sends no more for now; after its acknowledgement the next one shows whether there is more."""
 
 from __future__ import annotations
 

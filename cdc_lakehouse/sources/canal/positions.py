@@ -21,8 +21,7 @@ Whether a dump comes from the database server whose binlog a Canal server reads.
 Binlog files have the same names on most servers, so a position alone does not show it. Where Canal follows GTIDs, an
 entry's header has all transactions up to it, and its own in `curtGtid` (observed with Canal 1.1.7): what is before the
 dump's position is in the dump's set, what is after it is not. Every entry has the id of the server that wrote it first:
-MariaDB has that in a GTID, and a database that is read directly gives its own.
-"""
+MariaDB has that in a GTID, and a database that is read directly gives its own."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ both (`newOutputFileNamer`); older releases padded less. A chunk without rows ha
 have gaps; those of a chunk's files may not. A table without rows has only a schema file.
 
 A view has a schema file with a table of the same columns, in addition to the view's own file (`ShowCreateView`). Files
-of `--sql` are `result.{number}`: they name no table.
-"""
+of `--sql` are `result.{number}`: they name no table."""
 
 from __future__ import annotations
 

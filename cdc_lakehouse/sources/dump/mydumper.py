@@ -37,15 +37,13 @@ The LOAD DATA statement that mydumper writes for a file of delimited text, which
     (`a`,@j,@b)SET `j`=CONVERT(@j USING UTF8MB4),`b`=UNHEX(@b);
 
 NULL is `\N` in the file, without quotes (mydumper, src/mydumper/mydumper_write.c,
-`initialize_load_data_statement_suffix`).
-"""
+`initialize_load_data_statement_suffix`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError
@@ -226,41 +224,33 @@ def _read_table(
         # The statement alone says which table it is.
         name = TableName(database, flat_files.read_create_table(store, schema)[1].table.name)
     rows = counted.get((database, name.table), counted.get((database, table.table)))
-    # TiDB has UTF-8 whatever a column's character set is.
-    files = partial(_files, store, table, own_charsets=position.tso is None)
+    own_charsets = position.tso is None  # TiDB has UTF-8 whatever a column's character set is.
+
+    def files(dumped: DumpedTable) -> list[contents.DumpFile]:
+        of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
+        of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
+        if not of_text:
+            for file in of_sql:
+                if file.format != "sql":
+                    said = f"rows of a dump in the format {file.format} are not read"
+                    raise DumpError(said, segment=file.object.path, advice="dump rows as INSERT, LOAD DATA or CSV")
+            inserts = contents.InsertNotation(dumped.row_columns, own_charsets=own_charsets)
+            return [file.with_notation(inserts) for file in of_sql]
+        there = {file.order: file for file in (*of_sql, *of_text)}
+        for order in sorted({file.order for file in of_text} ^ {file.order for file in of_sql}):
+            lacks = "rows" if there[order] in of_sql else "LOAD DATA statement"
+            said = f"the file with the {lacks} that belongs to this one is not there"
+            raise DumpError(said, segment=there[order].object.path)
+        # The statements of a table differ only in the name of the file.
+        first = of_sql[0].object
+        try:
+            notation = parse_load_data(read_text(store, first))
+        except DdlSyntaxError as error:
+            said = f"the statement that loads rows is not understood: {error.message}"
+            raise DumpError(said, segment=first.path) from None
+        if unknown := [name for name in notation.columns if name not in dumped.columns]:
+            said = f"the statement that loads rows has a column that the table has not: {unknown[0]!r}"
+            raise DumpError(said, segment=first.path)
+        return [file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text]
+
     return flat_files.read_table(store, schema, name, files, rows)
-
-
-def _files(
-    store: ObjectStore, table: TableFiles, dumped: DumpedTable, *, own_charsets: bool
-) -> list[contents.DumpFile]:
-    of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
-    of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
-    if not of_text:
-        notation = contents.InsertNotation(dumped.row_columns, own_charsets=own_charsets)
-        for file in of_sql:
-            if file.format != "sql":
-                said = f"rows of a dump in the format {file.format} are not read"
-                raise DumpError(said, segment=file.object.path, advice="dump rows as INSERT, LOAD DATA or CSV")
-        return [file.with_notation(notation) for file in of_sql]
-    there = {file.order: file for file in (*of_sql, *of_text)}
-    alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
-    for order in sorted(alone):
-        raise DumpError(
-            f"the file with the {'rows' if there[order] in of_sql else 'LOAD DATA statement'} that belongs to this one "
-            "is not there",
-            segment=there[order].object.path,
-        )
-    # The statements of a table differ only in the name of the file.
-    first = of_sql[0].object
-    try:
-        notation = parse_load_data(read_text(store, first))
-    except DdlSyntaxError as error:
-        raise DumpError(
-            f"the statement that loads rows is not understood: {error.message}", segment=first.path
-        ) from None
-    if unknown := [name for name in notation.columns if name not in dumped.columns]:
-        raise DumpError(
-            f"the statement that loads rows has a column that the table has not: {unknown[0]!r}", segment=first.path
-        )
-    return [file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text]

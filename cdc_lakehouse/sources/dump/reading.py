@@ -2,8 +2,7 @@
 
 A stream may consist of several, one after the other (gzip's members, zstd's frames). Truncated or damaged content is an
 error, as far as the format shows it: zstd has a checksum only where its writer made one, and framed snappy has no end
-mark, so that a file cut between two of its chunks looks complete.
-"""
+mark, so that a file cut between two of its chunks looks complete."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ It also reads claim checks, the files in which TiCDC stores messages that are to
 
 With claim-check-raw-value the file is the message itself. Either can be compressed: bytes are returned as they are. A
 message in the topic has the URI of its file; only its file name is used here, so that a message can refer to no other
-place than the configured one.
-"""
+place than the configured one."""
 
 from __future__ import annotations
 

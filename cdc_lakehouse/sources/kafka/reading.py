@@ -3,8 +3,7 @@
 The offsets that one run reads, and their distribution over tasks: pure functions.
 
 A run is limited by records and by bytes. The size of records is known from the last batch of their topic; where it
-turns out to be different, a range ends earlier than planned.
-"""
+turns out to be different, a range ends earlier than planned."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read-only access to the stores that hold sinks and dumps: nothing here can write, rename or delete. The interface of
 stores to their readers, and the store of a directory of this machine, or of a mounted one (NFS).
 
-How to add a service: a case of `Location` and of `RemoteStore`, settings in `config/storage.py`.
-"""
+How to add a service: a case of `Location` and of `RemoteStore`, settings in `config/storage.py`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 # Boto3 has no types.
 """Credentials for S3: from boto3's chain (environment, profile, container, instance), or from the configuration.
 
-They are requested repeatedly, so that those that expire are renewed while a store is in use.
-"""
+They are requested repeatedly, so that those that expire are renewed while a store is in use."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ then is in an unknown directory, or after the last file of a known one, or in on
 - Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
   quarantine rows are given as `watched` and listed whole; of others nothing is expected.
 
-A complete listing of the sink, which is made regularly (`source.full_listing_hours`), finds all four.
-"""
+A complete listing of the sink, which is made regularly (`source.full_listing_hours`), finds all four."""
 
 from __future__ import annotations
 

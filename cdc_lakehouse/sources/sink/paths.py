@@ -18,8 +18,7 @@ numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uui
 A schema file has the columns of a table at a version, and the DDL that made it. The checksum in its name is CRC32-IEEE
 over Go's JSON of the table's name and columns (without statement, type and version), the columns sorted by name,
 indented by four spaces, with `<`, `>` and `&` escaped. A byte that is not UTF-8, as a default can have it, is an
-escaped U+FFFD there and in the file; the character itself is never escaped.
-"""
+escaped U+FFFD there and in the file; the character itself is never escaped."""
 
 from __future__ import annotations
 
