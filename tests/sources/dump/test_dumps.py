@@ -43,17 +43,9 @@ from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.mydumper import parse_load_data
 from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
 from cdc_lakehouse.sources.object_store import LocalStore, ObjectStore, open_store
+from tests.boundaries import sources
 from tests.boundaries.change_log import TableName
-from tests.boundaries.sources import (
-    KeyRange,
-    TableDefinition,
-    begin_statements,
-    end_statements,
-    position_of,
-    ranges_of,
-    session_statements,
-    wait_for_commits,
-)
+from tests.boundaries.sources import KeyRange, TableDefinition
 from tests.kit import decoding, dumps
 from tests.kit.case_files import Case, bytes_of, edited, evaluated, read_cases, text_of
 from tests.kit.dumps import COMPRESSED, SNAPPY_BEGIN, DumpTable, snappy_chunk
@@ -442,13 +434,13 @@ class Server:
 def asked_position(version: str, **answers: Any) -> str:
     """The server's id only where it writes all that is in its binlog."""
     server: Any = Server(version, **{"rows": [("binlog.000007", "154", "", "", "")], "server_id": "7", **answers})
-    found = position_of(server)
+    found = sources.position_of(server)
     return f"{found.tso or found} of server {found.server_id}: {'; '.join(server.asked)}"
 
 
 def ranges(keys: Sequence[int], estimated: int) -> str:
     server: Any = Server("8.0.36", keys)
-    found = ranges_of(server, table("CREATE TABLE t (id INT PRIMARY KEY)", estimated), 30)
+    found = sources.ranges_of(server, table("CREATE TABLE t (id INT PRIMARY KEY)", estimated), 30)
     assert [each.lower for each in found[1:]] == [each.upper for each in found[:-1]]
     assert (found[0].lower, found[-1].upper) == (None, None)
     return f"{' '.join(str(*each.upper) for each in found[:-1] if each.upper)}, asked {len(server.asked)} times"
@@ -457,12 +449,12 @@ def ranges(keys: Sequence[int], estimated: int) -> str:
 def waited(**answers: Any) -> str:
     server: Any = Server("8.0.36", **answers)
     with patch("time.sleep") as slept:
-        wait_for_commits(server)
+        sources.wait_for_commits(server)
     return f"left {answers.get('gtid_owned')}, slept {[call.args[0] for call in slept.call_args_list]}"
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parents[1] / "cases" / "servers.txt"), ids=str)
 def test_server_is_asked_in_the_words_of_its_version(case: Case, update: bool) -> None:
     names = {"position": asked_position, "ranges": ranges, "waited": waited, "SourceError": SourceError}
-    names |= {"begin": begin_statements, "end": end_statements, "session": session_statements}
+    names |= {"begin": sources.begin_statements, "end": sources.end_statements, "session": sources.session_statements}
     case.compare(evaluated(case, names), update=update)
