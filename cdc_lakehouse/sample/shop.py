@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog import versions
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
@@ -382,13 +382,9 @@ def write_history(
 
 
 def follow(
-    directory: Path,
-    *,
-    pause_seconds: float,
-    batches: int | None = None,
-    clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
-    sleep: Callable[[float], object] = time.sleep,
-) -> Iterator[int]:
+    directory: Path, *, pause_seconds: float, batches: int | None = None,
+    clock: Callable[[], datetime.datetime] = utc_now, sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[int]:  # fmt: skip
     """Continue in the directory, a few transactions at a time. Yield the checkpoint-ts of every batch. Without
     `batches` it never ends. Raises `SourceError` when the directory holds no sample."""
     path = state_path(directory)

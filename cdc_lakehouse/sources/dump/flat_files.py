@@ -179,12 +179,9 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> tuple[str, ddl.
 
 
 def read_table(
-    store: ObjectStore,
-    schema: StoredObject,
-    name: TableName,
-    files: Callable[[DumpedTable], Iterable[DumpFile]],
+    store: ObjectStore, schema: StoredObject, name: TableName, files: Callable[[DumpedTable], Iterable[DumpFile]],
     rows: int | None = None,
-) -> DumpedTable | UnreadTable:
+) -> DumpedTable | UnreadTable:  # fmt: skip
     """Read a table's schema file, and return the table with its `files` of rows. Raises `SourceError` where the file
     is of another table, and as `read_text` does."""
     try:

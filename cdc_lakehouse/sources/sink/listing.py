@@ -99,6 +99,11 @@ class KnownTable:
     places: tuple[str, ...]
     sequences: tuple[FileSequence, ...]
 
+    @property
+    def requests(self) -> int:
+        """The number of requests that look for what is new in it."""
+        return 1 + len(self.places) + len({sequence.place for sequence in self.sequences})
+
     def is_closed_version(self, version: str) -> bool:
         """Whether a directory is a version before the last DDL, which gains no files. Timestamps have the same length
         until 2090; a shorter name may be another table (`t/7` below `t`)."""
@@ -156,16 +161,9 @@ class Frontier:
 
 
 def next_frontier(
-    older: Frontier | None,
-    listing: Listing,
-    source: StorageSinkSource,
-    settings: str,
-    now: datetime.datetime,
-    ddl: Mapping[str, int],
-    *,
-    kept: frozenset[str] = frozenset(),
-    unclear: bool = False,
-) -> Frontier:
+    older: Frontier | None, listing: Listing, source: StorageSinkSource, settings: str, now: datetime.datetime,
+    ddl: Mapping[str, int], *, kept: frozenset[str] = frozenset(), unclear: bool = False,
+) -> Frontier:  # fmt: skip
     """Return the frontier after a listing from an older one or, with None, of the whole sink. `ddl` has, by table
     directory, the version of the last DDL that was known before the sink was listed; `kept` are data directories to
     list again, whatever their age."""
@@ -202,13 +200,9 @@ def _place_and_name(file: DataFile) -> tuple[str, str]:
 
 
 def _with_new_files(
-    table: KnownTable,
-    files: Mapping[tuple[str, str | None], list[DataFile]],
-    indexes: Mapping[tuple[str, str | None], str],
-    older: Frontier,
-    kept: frozenset[str],
-    oldest_date: str | None,
-) -> KnownTable:
+    table: KnownTable, files: Mapping[tuple[str, str | None], list[DataFile]],
+    indexes: Mapping[tuple[str, str | None], str], older: Frontier, kept: frozenset[str], oldest_date: str | None,
+) -> KnownTable:  # fmt: skip
     sequences = {(sequence.place, sequence.dispatcher): sequence for sequence in table.sequences}
     places = set(table.places)
     count = table.files
@@ -222,9 +216,8 @@ def _with_new_files(
         # Else the directory was listed completely, because its last file no longer exists.
         *_, previous, last = ["", "", *sorted(names)]
         index = indexes.get((f"{table.directory}/{place}", dispatcher), before.index_etag)
-        sequences[place, dispatcher] = FileSequence(
-            place, dispatcher, number, last, previous, etags.get(last, ""), index
-        )
+        etag = etags.get(last, "")
+        sequences[place, dispatcher] = FileSequence(place, dispatcher, number, last, previous, etag, index)
         # Files of places that were dropped from the frontier are counted already.
         if before.files or not listed or older.is_new(listed[0]):
             count += number - before.files
@@ -318,12 +311,7 @@ class _Walk:
             table = self._frontier.by_directory.get(path)
             if table is None and path in self._above:
                 steps.append(partial(self.above_tables, f"{path}/"))
-            elif (
-                table is None
-                or table.irregular
-                or table.files
-                <= REQUEST * (1 + len(table.places) + len({sequence.place for sequence in table.sequences}))
-            ):
+            elif table is None or table.irregular or table.files <= REQUEST * table.requests:
                 # The whole table costs no more than the requests that look for what is new in it. Tables that lie below
                 # another one (`t/7` below `t`) are not known there, and are therefore listed completely.
                 steps.append(partial(self.whole, f"{path}/"))
