@@ -121,11 +121,8 @@ def ends_at(value: bytes, position: BinlogPosition) -> bool:
         return False
     header = entry.header
     whole = entry.entry_type == wire.TRANSACTION_END or (entry.entry_type == wire.ROW_DATA and not of_rows)
-    return (
-        whole
-        and header.logfile_name == position.file
-        and (header.logfile_offset + header.event_length == position.offset)
-    )
+    end = header.logfile_name, header.logfile_offset + header.event_length
+    return whole and end == (position.file, position.offset)
 
 
 Event = tuple[str, int]

@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
@@ -213,8 +213,7 @@ _LEAST_SECONDS: Final = 0.1
 _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, but not to type checkers
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Offsets that can be read: from `low` on, before `end`. After it are messages of open transactions."""
 
     low: int
@@ -300,16 +299,11 @@ class _Cluster:
                 id = str(topic.topic_id)
                 described[name] = "" if id == _NO_ID else id, sorted(each.id for each in topic.partitions)
         partitions = [TopicPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
-        # Both are on their way at once.
-        asked: list[Mapping[TopicPartition, Future[Any]]] = [
-            self.admin.list_offsets(
-                dict.fromkeys(partitions, which),
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=self._seconds_left(),
-            )
-            for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())
-            if partitions
-        ]
+        asked: list[Mapping[TopicPartition, Future[Any]]] = []
+        for which in (_OffsetSpec.earliest(), _OffsetSpec.latest()) if partitions else ():
+            # Both are on their way at once.
+            options = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": self._seconds_left()}
+            asked.append(self.admin.list_offsets(dict.fromkeys(partitions, which), **options))
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
         for partition, future in itertools.chain.from_iterable(answer.items() for answer in asked):
             offsets[partition.topic, partition.partition].append(self._result(future, partition.topic).offset)

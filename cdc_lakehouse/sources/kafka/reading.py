@@ -267,12 +267,10 @@ _FIRST_PARTITIONS: Final = 12
 def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
     """Return the values of the first messages that the topics still have."""
     ranges = [
-        OffsetRange(
-            LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _LOOKED_AT), _FIRST_BYTES
-        )
+        OffsetRange(LogPartition(topic.name, number), low, min(end, low + _LOOKED_AT), _FIRST_BYTES)
         for topic in topics
-        for number, bounds in topic.partitions.items()
-        if bounds.end > bounds.low
+        for number, (low, end) in topic.partitions.items()
+        if end > low
     ]
     values: list[bytes] = []
     reader = RangeReader(KafkaClient.of(source), ranges[:_FIRST_PARTITIONS])
@@ -312,15 +310,11 @@ def choose_ranges(
         for partition, count in by_records.items()
     }
     reckoned = sum(count * sizes[partition] for partition, count in taken.items())
-    return tuple(
-        OffsetRange(
-            partition,
-            offsets[partition][0],
-            offsets[partition][0] + count,
-            max(1, int(max_bytes * count * sizes[partition] / reckoned)),
-        )
-        for partition, count in sorted(taken.items())
-    )
+    ranges: list[OffsetRange] = []
+    for partition, count in sorted(taken.items()):
+        start, share = offsets[partition][0], int(max_bytes * count * sizes[partition] / reckoned)
+        ranges.append(OffsetRange(partition, start, start + count, max(1, share)))
+    return tuple(ranges)
 
 
 def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:

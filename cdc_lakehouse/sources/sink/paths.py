@@ -312,14 +312,11 @@ def detect_sink(store: ObjectStore) -> DetectedSink:
     samples = tuple((found, match["table"]) for found, match in data[:_SAMPLES])
     table_ids = bool(samples) and "/" not in samples[0][1]
     tables = frozenset((database, table) for database, slash, table in (d.partition("/") for d in directories) if slash)
+    protocol = protocols.most_common(1)[0][0] if protocols else None
+    separator = separators.most_common(1)[0][0] if separators else None
+    first_date, is_whole = min(filter(None, dates), default=None), len(objects) <= LOOKED_AT
     return DetectedSink(
-        protocol=protocols.most_common(1)[0][0] if protocols else None,
-        separator=separators.most_common(1)[0][0] if separators else None,
-        table_ids=table_ids,
-        tables=frozenset() if table_ids else tables,
-        first_date=min(filter(None, dates), default=None),
-        samples=samples,
-        whole=len(objects) <= LOOKED_AT,
+        protocol, separator, table_ids, frozenset() if table_ids else tables, first_date, samples, is_whole
     )
 
 
@@ -397,15 +394,11 @@ def _column(column: dict[str, Any]) -> SourceColumn:
     elements: Any = column.get("ColumnElems") or []
     if type(elements) is not list or any(type(each) is not str for each in cast("list[object]", elements)):
         raise TypeError("ColumnElems is no list of texts")
-    source_id = column.get("ColumnId")
-    default = column.get("ColumnDefault")
+    labels, scale = tuple(cast("list[str]", elements)), number("ColumnScale")
+    source_id, default = column.get("ColumnId"), column.get("ColumnDefault")
     return SourceColumn(
-        name=name,
-        type=ColumnType.of(
-            declared, length=length, scale=number("ColumnScale"), elements=tuple(cast("list[str]", elements))
-        ),
-        nullable=column.get("ColumnNullable") != "false",
-        primary_key=column.get("ColumnIsPk") == "true",
+        name, ColumnType.of(declared, length=length, scale=scale, elements=labels),
+        nullable=column.get("ColumnNullable") != "false", primary_key=column.get("ColumnIsPk") == "true",
         default=None if default is None else str(default),
         source_id=None if source_id in (None, "") else int(str(source_id)),
-    )
+    )  # fmt: skip
