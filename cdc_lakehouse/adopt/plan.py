@@ -107,7 +107,6 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
         state = tables.find(life)
     except UnreadableTableError as error:
         return plan_of(None, 0, [], str(error))
-    applied = life.upto(run.last_cut.checkpoint_ts)
     new = [version for version in life.versions if version.commit_ts > run.last_cut.checkpoint_ts]
     way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
@@ -120,7 +119,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
         return plan_of(None, 0, [] if life.dropped_ts is not None else [f"CREATE TABLE {wanted.sql} ({columns})"], hold)
     hold = hold or format_refusal(run.feed, life, state)
     version = _format_version(run, life)
-    converted = table.converted_since(life.versions[0] if applied is None else applied.last)
+    converted = table.converted_since(max(len(life.versions) - len(new) - 1, 0))
     plan = plan_evolution(state.columns, lake, state.order, converted, defaults=version >= FIRST_WITH_VECTORS)
     # As SQL: they are carried out as commits of metadata through Iceberg's own API.
     name, known = state.identifier.sql, {column.id for column in state.columns}
