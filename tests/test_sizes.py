@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (903, 5),
+    "cdc_lakehouse/adopt": (902, 5),
     "cdc_lakehouse/assets": (2_131, 11),
     "cdc_lakehouse/changelog": (4_898, 15),
     "cdc_lakehouse/commands": (3_351, 15),
