@@ -31,7 +31,7 @@ from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from tests import LONG
 from tests.commands import call
 from tests.kit.data_sets import names
-from tests.kit.dumped_truth import dump_of
+from tests.kit.dumps import dump_of
 from tests.kit.kafka import MemoryTopic
 from tests.kit.sink_layouts import layout_with
 from tests.kit.truth import Truth

@@ -37,7 +37,6 @@ def empty_instance() -> dg.DagsterInstance:
 
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
-    """What the feed's sensor answers."""
     (sensor,) = build_definitions(lake.config).sensors or []
     with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)  # pyright: ignore
@@ -89,8 +88,6 @@ def started(
 
 
 def ended(instance: dg.DagsterInstance, feed: str | None, *, fails: bool, job: str = "any") -> str:
-    """A run that Dagster has carried out."""
-
     @dg.op
     def work() -> None:
         if fails:

@@ -234,7 +234,6 @@ class Reading:
 
     @property
     def changes(self) -> Events:
-        """The events in their order, with their images parsed."""
         parsed = [event | {name: image_of(event[name]) for name in ("before", "after")} for event in self.events]
         return sorted(parsed, key=lambda event: (event["commit_ts"], event["segment"], event["line"]))
 

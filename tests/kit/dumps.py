@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,7 +21,9 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import DumpCsv
+from cdc_lakehouse.config.sources import DumpType
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
+from tests.kit.truth import Truth
 
 Value = None | int | float | Decimal | str | bytes
 """A number is what numbers are; bytes are of binary columns, those of a BIT too."""
@@ -96,7 +99,6 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
 
 
 def write(root: Path, name: str, content: str | bytes, suffix: str = "") -> Path:
-    """A file with the suffix of its compression."""
     root.mkdir(parents=True, exist_ok=True)
     path = root / f"{name}{suffix}"
     path.write_bytes(COMPRESSED[suffix](content.encode() if isinstance(content, str) else content))
@@ -122,7 +124,6 @@ _LETTERS = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}
 
 
 def with_backslashes(text: bytes, also: bytes, letters: str = "0bnrtZ") -> bytes:
-    """Each special byte as an escape."""
     escaped = bytearray()
     for byte in text:
         letter = _LETTERS.get(chr(byte))
@@ -251,7 +252,6 @@ class InsertWriter:
 
 
 def image(row: Row, names: Sequence[str], binary: str, labels: bool) -> dict[str, str | None]:
-    """What the feed has of a row."""
     return {name: _text(name, value, binary, labels) for name, value in zip(names, row, strict=True)}
 
 
@@ -499,3 +499,52 @@ def mysqlshell(
     counted = {"tableRows": rows_of, "chunkFileBytes": chunk_bytes} if counts else {}
     write(root, "@.done.json", json.dumps({"end": "2026-06-10 01:02:09", "dataBytes": 1, **counted}))
     return root
+
+
+# --- The true rows of a data set's stage ---
+
+NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year")
+
+
+def dump_of(
+    truth: Truth, stage: int, root: Path, names: Sequence[tuple[str, str]] | None = None, tool: DumpType = "dumpling",
+    **form: Any,
+) -> Path:  # fmt: skip
+    """A dump of the tables (of some of them) at the stage's checkpoint-ts, which TiDB calls a position of its log."""
+    tables = [_dump_table(each) for name, each in sorted(truth.tables(stage).items()) if names is None or name in names]
+    log, position = "tidb-binlog", truth.stages[stage]["checkpoint_ts"]
+    match tool:
+        case "dumpling":
+            return dumpling(root, tables, status=dumpling_status(log, position), **form)
+        case "mydumper":
+            source = f'[source]\n# SOURCE_LOG_FILE = "{log}"\n# SOURCE_LOG_POS = {position}\n'
+            return mydumper(root, tables, source=source, **form)
+        case "mysqlshell":
+            return mysqlshell(root, tables, start={"binlogFile": log, "binlogPosition": position}, **form)
+
+
+def _dump_table(true: dict[str, Any]) -> DumpTable:
+    columns = {
+        column["name"]: f"{column['type']} {'' if column['nullable'] else 'NOT '}NULL" for column in true["columns"]
+    }
+    key = ",".join(f"`{name.replace('`', '``')}`" for name in true["key"])
+    end = ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+    types = [column["type"] for column in true["columns"]]
+    rows = [[_dumped(cell, kind) for cell, kind in zip(row, types, strict=True)] for row in true["rows"]]
+    return DumpTable(true["schema"], true["table"], columns, rows, f",PRIMARY KEY ({key})\n{end}" if key else end)
+
+
+def _dumped(cell: Any, kind: str) -> Value:
+    base = re.match(r"\w+", kind)[0]  # pyright: ignore[reportOptionalSubscript]
+    if cell is None:
+        return None
+    if base == "json":
+        return json.dumps(None if cell == {"json": None} else cell, ensure_ascii=False)
+    if isinstance(cell, dict):
+        return base64.b64decode(cell["b64"])
+    if base == "bit":
+        bits = int(kind.partition("(")[2].partition(")")[0] or 1)
+        return int(cell).to_bytes((bits + 7) // 8, "big")
+    if base == "vector":
+        return json.dumps([float(each) for each in cell])
+    return Decimal(cell) if base in NUMBERS else cell

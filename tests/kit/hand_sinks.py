@@ -16,8 +16,7 @@ CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
 DAY = "2026-06-10"
 T0 = 466_000_000_000_000_000
 CREATE, DROP, ADD_COLUMN, DROP_COLUMN, TRUNCATE, MODIFY, RENAME = 3, 4, 5, 6, 11, 12, 14
-ADD_KEY, DROP_KEY, EXCHANGE, MULTI = 32, 33, 42, 61
-DROP_PARTITION, TRUNCATE_PARTITION, REMOVE_PARTITIONING = 20, 23, 72
+EXCHANGE, MULTI = 42, 61
 
 ID = SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True)
 
@@ -38,19 +37,11 @@ class HandSink:
     root: Path
 
     def schema(
-        self,
-        table: str,
-        at: int,
-        *columns: SourceColumn,
-        action: int = 0,
-        query: str = "",
-        directory: str | None = None,
+        self, table: str, at: int, *columns: SourceColumn, action: int = 0, query: str = "", directory: str = ""
     ) -> None:
         change = SchemaChange(T0 + at, "d", table, action, query, columns, "")
         path, content = schema_file(change)
-        if directory is not None:
-            path = path.replace(f"d/{table}/", f"{directory}/")
-        self.write(path, content)
+        self.write(path.replace(f"d/{table}/", f"{directory or f'd/{table}'}/"), content)
 
     def rows(self, directory: str, version: int, *lines: str, index: int = 1, date: str = DAY) -> Path:
         return self.write(f"{directory}/{T0 + version}/{date}/CDC{index:020d}.csv", "".join(f"{x}\r\n" for x in lines))

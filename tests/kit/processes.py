@@ -37,7 +37,6 @@ def in_session(leader: int) -> list[int]:
 
 
 def descendants(root: int) -> list[int]:
-    """Children, and theirs."""
     children: dict[int, list[int]] = {}
     for process in _all():
         children.setdefault(parent_of(process), []).append(process)

@@ -80,7 +80,7 @@ from tests.kit.jobs import divide_tables, let_spark_do_all
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere, open_catalog
 from tests.kit.lakes import TestLake, check_events, run_all
-from tests.kit.log import Column, Ddl, Entry, RowChange, Table, Values, fold, seen
+from tests.kit.log import Column, Ddl, Entry, RowChange, Table, fold, seen
 
 DIRECTORY: Final = Path(__file__).parents[1] / "scenarios"
 _START: Final = 450_000_000_000_000_000
@@ -124,18 +124,8 @@ class Scenario:
 
     @property
     def feed(self) -> tuple[tuple[int, str], ...]:
-        runs = 0
-        found: list[tuple[int, str]] = []
-        for step in self.steps:
-            if step.verb == "feed":
-                found.append((runs, step.rest))
-            runs += step.verb in _STOPS
-        return tuple(found)
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """What else than runs is at which place."""
-        return tuple(f"{n} {each.verb}" for n, each in enumerate(self.runs) if each.verb != "run")
+        stops = list(itertools.accumulate(step.verb in _STOPS for step in self.steps))
+        return tuple((at, step.rest) for at, step in zip(stops, self.steps, strict=True) if step.verb == "feed")
 
     @property
     def fails(self) -> bool:
@@ -191,9 +181,8 @@ def load(path: Path) -> File:
                 block += steps
                 continue
             scenarios[-1] = replace(scenarios[-1], steps=(*scenarios[-1].steps, *steps))
-    both = [*ways["ways"], *ways["or"]]
     assert ways["ways"] and scenarios, path
-    for way in both:
+    for way in (*ways["ways"], *ways["or"]):
         source, *modes = way.split()
         assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {way}"
     assert all(each.steps[-1].verb in {*_STOPS, *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
@@ -322,7 +311,11 @@ class Player:
                 self._lost += self.feed.entries_of(path)
                 self._write(path, b"" if verb == "blank" else None)
             case "schema":
-                self._damage_schema(table, more)
+                path = max((self.feed.sink / Path(*self._pair(table)) / "meta").glob("schema_*.json"))
+                old, _, new = more.encode().partition(b" => ")
+                content = path.read_bytes()
+                assert more == "lose" or old in content, content
+                self._write(path, None if more == "lose" else content.replace(old, new))
             case "expire":
                 for path in self.feed.files(table):
                     path.unlink()
@@ -330,7 +323,13 @@ class Player:
                 path = Path(lake.tables()[self._pair(table)].metadata_location.removeprefix("file:"))
                 self._write(path, path.read_bytes()[:200] if more == "cut" else None)
             case "refuse":
-                self._refuse(lake, table, more)
+                database, name = self._pair(more)
+                where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
+                trigger = f"test_{database}_{name}_{table}"
+                refuse = "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
+                execute = functools.partial(_in_catalog, lake)
+                execute(f"CREATE TRIGGER {trigger} BEFORE {table} ON iceberg_tables WHEN {where} {refuse}")
+                self._undo.append(lambda: execute(f"DROP TRIGGER {trigger}"))
             case "rebuild":
                 self.rebuilt.add(TableName(*self._pair(table)))
             case "decode-again":
@@ -351,13 +350,16 @@ class Player:
             case "mend-unseen":
                 self.feed.mend(unseen=True)
                 self._spoiled = []
-            case "discard":
-                self._discard(lake, table, int(more or 1))
-            case "replay":
+            case "discard" | "replay":
                 run = lake.run()
                 chosen = [row for row in run.quarantine.rows if (row.database, row.table) == self._pair(table)]
-                assert replay(run, chosen)[0]
-                self._given_up = []
+                if verb == "replay":
+                    assert replay(run, chosen)[0]
+                    self._given_up = []
+                    return
+                ids = [row.id for row in run.quarantine.open() if row in chosen][: int(more or 1)]
+                assert len(run.quarantine.discard(set(ids), "ann", "test data", run.clock())) == int(more or 1)
+                self._given_up = list(self._spoiled)
             case "&":
                 self._log(*_head(rest), next_ts=False)
             case _:
@@ -378,16 +380,16 @@ class Player:
                 before = table.rows.get(table.key_of(row), (None, 0))[0] if table.key else None
                 return RowChange(at, name, None if before is None else dict(before), row, style=next(self._styles))
             case "del":
-                return RowChange(at, name, _row(table, tuple(values(rest))), None, style=next(self._styles))
+                return RowChange(at, name, dict(table.rows[tuple(values(rest))][0]), None, style=next(self._styles))
             case "set":
                 *words, last = values(rest)
                 words = words if last == "partial" else [*words, last]
-                before = _row(table, tuple(words[: len(table.key)]))
+                before = dict(table.rows[tuple(words[: len(table.key)])][0])
                 changed = dict((word or "").split("=", 1) for word in words[len(table.key) :])
                 after = {**before, **{column: None if text == "null" else text for column, text in changed.items()}}
-                same = {column for column in before if column not in changed} - set(table.key)
+                kept = {column for column in before if column not in changed} - set(table.key)
                 return RowChange(
-                    at, name, before, after, frozenset(same if last == "partial" else ()), next(self._styles)
+                    at, name, before, after, frozenset(kept if last == "partial" else ()), next(self._styles)
                 )
             case "create" | "older":
                 inner, more = _in_parentheses(rest)
@@ -397,15 +399,40 @@ class Player:
                 return Ddl(at, name, verb, made, key, partition, query=by)
             case "drop" | "truncate":
                 return Ddl(at, name, verb)
-            case "rename":
-                return Ddl(at, name, "rename table", new_name=_head(rest)[0])
-            case "recover":
-                return Ddl(at, name, "recover", new_name=_head(rest)[0])
+            case "rename" | "recover":
+                return Ddl(at, name, "rename table" if verb == "rename" else verb, new_name=_head(rest)[0])
             case "exchange":
                 partition, other, *how = rest.split()
                 return Ddl(at, name, "exchange", name=partition, new_name=other, query="".join(f" {x}" for x in how))
             case "alter":
-                return _altered(at, name, *_head(rest))
+                how, text = _head(rest)
+                return self._entry(at, f"alter {how}", name, text)
+            case "alter add":
+                definition, first = rest.removesuffix(" first"), rest.endswith(" first")
+                return Ddl(at, name, "add", column=columns(definition)[0][0], first=first)
+            case "alter drop":
+                return Ddl(at, name, "drop column", name=rest)
+            case "alter rename":
+                old, new = (each or "" for each in values(rest))
+                return Ddl(at, name, "rename column", name=old, new_name=new)
+            case "alter modify":
+                (column,) = columns(rest)[0]
+                return Ddl(at, name, "retype", name=column.name, column=column)
+            case "alter key":
+                return Ddl(at, name, "rekey", key=tuple(each or "" for each in values(rest)))
+            case "alter drop-key":
+                return Ddl(at, name, "drop key")
+            case "alter drop-partition" | "alter truncate-partition":
+                partition, _, left = rest.partition(" leaving ")
+                kind = "drop partition" if verb == "alter drop-partition" else "truncate partition"
+                return Ddl(at, name, kind, name=partition, leaving=tuple(rows(left)) if left else None)
+            case "alter unpartition":
+                return Ddl(at, name, "remove partitioning")
+            case "alter sql":
+                action, more = _head(rest)
+                inner, query = _in_parentheses(more)
+                made, key, origins = columns(inner)
+                return Ddl(at, name, "alter", made, key, query=query, action=int(action), origins=origins)
             case _:
                 raise ValueError(f"{verb} is not a step")
 
@@ -419,43 +446,12 @@ class Player:
         environment = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path)}
         return CliRunner().invoke(main, words.split(), env=environment)
 
-    def _refuse(self, lake: TestLake, verb: str, table: str) -> None:
-        """Until it is mended."""
-        database, name = self._pair(table)
-        where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
-        trigger = f"test_{database}_{name}_{verb}"
-
-        def execute(statement: str) -> None:
-            with open_catalog(lake) as catalog:
-                catalog.execute(statement)
-
-        execute(
-            f"CREATE TRIGGER {trigger} BEFORE {verb} ON iceberg_tables WHEN {where} "
-            "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
-        )
-        self._undo.append(lambda: execute(f"DROP TRIGGER {trigger}"))
-
     def _write(self, path: Path, content: bytes | None) -> None:
         """Until it is mended; None: the file is not there."""
         self._undo.append(functools.partial(path.write_bytes, path.read_bytes()))
         path.unlink()
         if content is not None:
             path.write_bytes(content)
-
-    def _damage_schema(self, table: str, how: str) -> None:
-        """Of the newest schema file of a table."""
-        path = max((self.feed.sink / Path(*self._pair(table)) / "meta").glob("schema_*.json"))
-        old, _, new = how.encode().partition(b" => ")
-        content = path.read_bytes()
-        assert how == "lose" or old in content, content
-        self._write(path, None if how == "lose" else content.replace(old, new))
-
-    def _discard(self, lake: TestLake, table: str, count: int) -> None:
-        run = lake.run()
-        rows = [row for row in run.quarantine.open() if (row.database, row.table) == self._pair(table)]
-        chosen = {row.id for row in rows[:count]}
-        assert len(run.quarantine.discard(chosen, "ann", "test data", run.clock())) == count
-        self._given_up = list(self._spoiled)
 
     def _pair(self, table: str) -> tuple[str, str]:
         name = table_name(self.database, table)
@@ -466,7 +462,6 @@ class Player:
 
     @property
     def all_tables(self) -> tuple[str, str]:
-        """Patterns of all tables of the scenario."""
         return f"{self.database}.*", f"{self.database}_*.*"
 
     def owns(self, database: str) -> bool:
@@ -505,15 +500,9 @@ class Player:
                 raise ScenarioError(f"line {step.line}, {step.verb} {step.rest}: {error!r}") from error
 
     def check_tables(
-        self,
-        lake: TestLake,
-        done: Steps,
-        upto: int,
-        told: Set[str] = frozenset(),
-        *,
-        unlike_model: Set[str] = frozenset(),
-        late: bool = False,
-    ) -> None:
+        self, lake: TestLake, done: Steps, upto: int, told: Set[str] = frozenset(),
+        *, unlike_model: Set[str] = frozenset(), late: bool = False,
+    ) -> None:  # fmt: skip
         """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
         self._check_held(done)
         good = {} if late else self._good
@@ -535,8 +524,7 @@ class Player:
                 # Of one that was never published nobody reads anything; a held one has its earlier name still.
                 assert name in self.held or (name in good and self.held), f"table {name} is live"
                 continue
-            found = seen(table.schema(), table.scan())
-            _same(f"table {name}", found, right)
+            _same(f"table {name}", seen(table.schema(), table.scan()), right)
         missing = expected.keys() - live.keys() - excluded - self.held.keys()
         assert not missing, f"no tables {missing}"
         lost = (self.held.keys() & good.keys() & expected.keys()) - live.keys() - excluded
@@ -561,9 +549,8 @@ class Player:
             self._good.update({name: rows for name, rows in expected.items() if name not in {*excluded, *self.held}})
 
     def _takes(self, name: str) -> bool:
-        full = self._pattern(name)
-        taken = not self.taken or any(fnmatchcase(full, each) for each in self.taken)
-        return taken and not any(fnmatchcase(full, each) for each in self.excluded)
+        taken, excluded = (any(fnmatchcase(self._pattern(name), x) for x in of) for of in (self.taken, self.excluded))
+        return (taken or not self.taken) and not excluded
 
     def _check_held(self, done: Steps) -> None:
         found: dict[str, str] = {}
@@ -653,47 +640,20 @@ class Player:
         _same("rows", _texts(found.drop(["_commit_ts"])), rows(rest.removeprefix("= ")))
 
 
+def _same(what: str, found: object, expected: object) -> None:
+    assert found == expected, f"{what}:\n  found    {found}\n  expected {expected}"
+
+
+def _in_catalog(lake: TestLake, statement: str) -> None:
+    with open_catalog(lake) as catalog:
+        catalog.execute(statement)
+
+
 def _in_parentheses(text: str) -> tuple[str, str]:
     """What stands in the first parentheses, which can hold others, and what comes after them."""
     found = re.match(r"\(((?:[^()]|\([^()]*\))*)\)", text)
     assert found, text
     return found[1], text[found.end() :].strip()
-
-
-def _row(table: Table, key: tuple[str | None, ...]) -> Values:
-    return dict(table.rows[key][0])
-
-
-def _altered(at: int, name: str, how: str, rest: str) -> Ddl:
-    match how:
-        case "add":
-            definition, first = rest.removesuffix(" first"), rest.endswith(" first")
-            return Ddl(at, name, "add", column=columns(definition)[0][0], first=first)
-        case "drop":
-            return Ddl(at, name, "drop column", name=rest)
-        case "rename":
-            old, new = (each or "" for each in values(rest))
-            return Ddl(at, name, "rename column", name=old, new_name=new)
-        case "modify":
-            (column,) = columns(rest)[0]
-            return Ddl(at, name, "retype", name=column.name, column=column)
-        case "key":
-            return Ddl(at, name, "rekey", key=tuple(each or "" for each in values(rest)))
-        case "drop-key":
-            return Ddl(at, name, "drop key")
-        case "drop-partition" | "truncate-partition":
-            partition, _, left = rest.partition(" leaving ")
-            kind = "drop partition" if how == "drop-partition" else "truncate partition"
-            return Ddl(at, name, kind, name=partition, leaving=tuple(rows(left)) if left else None)
-        case "unpartition":
-            return Ddl(at, name, "remove partitioning")
-        case "sql":
-            action, more = _head(rest)
-            inner, query = _in_parentheses(more)
-            made, key, origins = columns(inner)
-            return Ddl(at, name, "alter", made, key, query=query, action=int(action), origins=origins)
-        case _:
-            raise ValueError(f"alter {how} is not a step")
 
 
 def _damage(text: str) -> Damage:
@@ -716,10 +676,6 @@ def _texts(table: Any) -> list[tuple[str | None, ...]]:
 
 def _files(table: Any) -> set[str]:
     return {task.file.file_path for task in table.scan().plan_files()}
-
-
-def _same(what: str, found: object, expected: object) -> None:
-    assert found == expected, f"{what}:\n  found    {found}\n  expected {expected}"
 
 
 # --- All of a file ---
@@ -745,7 +701,8 @@ def play(
     groups: dict[object, list[Scenario]] = {}
     for each in scenarios:
         # Runs that fail are of one scenario alone, which ends with them.
-        key = (each.feed, each.stops, each.not_in & {"dates", "rebuild"}, each.name if each.fails else "")
+        stops = tuple((n, step.verb) for n, step in enumerate(each.runs) if step.verb != "run")
+        key = (each.feed, stops, each.not_in & {"dates", "rebuild"}, each.name if each.fails else "")
         groups.setdefault(key, []).append(each)
     for group in groups.values():
         feed = _Feed(group, {"format_version": 2} if "v2" in modes else {}, source, new_lake, patch)
@@ -764,16 +721,10 @@ def _kills(first: int) -> Iterator[int]:
 
 
 class _Feed:
-    """The scenarios of one feed."""
-
     def __init__(
-        self,
-        scenarios: Sequence[Scenario],
-        settings: dict[str, Any],
-        source: str,
-        new_lake: Callable[..., TestLake],
-        patch: pytest.MonkeyPatch,
-    ) -> None:
+        self, scenarios: Sequence[Scenario], settings: dict[str, Any], source: str,
+        new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
         self._settings, self._source, self._new_lake, self._patch = scenarios[0].feed, source, new_lake, patch
         self._feed = settings
         self._clock = itertools.count(_START, 1 << 18)
@@ -787,16 +738,13 @@ class _Feed:
         ]
 
     def _configured(self, run: int) -> dict[str, Any]:
-        """The settings of the feed for a run."""
         for number, text in self._settings:
             if number == run:
                 self._feed |= json.loads(text)
         return {**self._feed, "source": {**_SOURCES[self._source], **self._feed.get("source", {})}}
 
     def _tables(self, also: Sequence[str] = ()) -> dict[str, Any]:
-        taken = [
-            pattern for each in self.players for pattern in each.taken or (f"{each.database}.*", f"{each.database}_*.*")
-        ]
+        taken = [pattern for each in self.players for pattern in each.taken or each.all_tables]
         return {
             "include": taken if any(each.taken for each in self.players) else ["*.*"],
             "exclude": [*(pattern for each in self.players for pattern in each.excluded), *also],
@@ -808,9 +756,8 @@ class _Feed:
         hits: list[str] = []
         for player in self.players:
             player.met = bool({"beside", "kept"} & modes)
-        runs = max(len(each.scenario.runs) for each in self.players)
         done, upto = None, 0
-        for number in range(runs):
+        for number in range(max(len(each.scenario.runs) for each in self.players)):
             playing = [each for each in self.players if each.at < len(each.scenario.steps)]
             before = {each.database: each.advance(self.lake) for each in playing}
             verb, _, days = next(iter(before.values())).partition(" ")
@@ -858,10 +805,10 @@ class _Feed:
         check_events(self.lake)
         assert uncounted_lines(self.lake.lake, self.lake.name) == []
         if "dates" in modes:
-            self._again("each date again", dates=self._dates())
+            self._final("each date again", self.lake, self.players, dates=self._dates())
             self._nothing_to_do()
         if "rebuild" in modes:
-            self._again("rebuilt", rebuild=self.lake.names())
+            self._final("rebuilt", self.lake, self.players, rebuild=self.lake.names())
         if "at-once" in modes:
             self._at_once()
         return hits
@@ -932,19 +879,16 @@ class _Feed:
         changed = [name for name, place in self.lake.metadata().items() if before.get(name) != place]
         assert not changed, f"a run with nothing to do has changed {changed}"
 
-    def _again(self, what: str, **options: Any) -> None:
-        self._final(what, self.lake, run_all(self.lake.run(**options)), self.players)
-
     def _at_once(self) -> None:
         left_out = [each for each in self.players if "at-once" in each.scenario.not_in]
         late = self._new_lake(**self._configured(-1))
         if self._source != "topic":
             late.sink.symlink_to(self.lake.sink)
         late.configure(tables=self._tables([pattern for each in left_out for pattern in each.all_tables]))
-        done = run_all(late.run())
-        self._final("at once", late, done, [each for each in self.players if each not in left_out], late=True)
+        self._final("at once", late, [each for each in self.players if each not in left_out])
 
-    def _final(self, what: str, lake: TestLake, done: Steps, players: Sequence[Player], *, late: bool = False) -> None:
+    def _final(self, what: str, lake: TestLake, players: Sequence[Player], **options: Any) -> None:
+        done, late = run_all(lake.run(**options)), lake is not self.lake
         upto = done.published.cut.checkpoint_ts
         self._each(players, what, lambda player: player.check_tables(lake, done, upto, late=late), lake)
 

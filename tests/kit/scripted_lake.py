@@ -97,7 +97,6 @@ def quarantine(lake: TestLake, *rows: Rejected, at: datetime.datetime = NOON) ->
 
 
 def quarantined(lake: TestLake) -> Quarantine:
-    """The quarantine as another process reads it."""
     return Quarantine(lake.lake, lake.name)
 
 
@@ -110,7 +109,6 @@ def segment(path: str, **fields: Any) -> Segment:
 
 
 def offsets(name: str, **fields: Any) -> Segment:
-    """A range of a topic."""
     fields = {"size": 9, "batch": 1, "record_batch": 1, "state": "decoded", **fields}
     return Segment(segment=name, kind="offsets", landed_at=NOON, **fields)
 

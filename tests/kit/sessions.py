@@ -162,7 +162,6 @@ class Session:
             self._alerts.configure(**feed)
 
     def edit(self, where: str, value: Any) -> None:
-        """Another value at a place of the file."""
         document = json.loads(self.lake.config_path.read_text())
         *parents, last = where.split(".")
         section = document
@@ -272,11 +271,9 @@ class Session:
         return "\n".join(line for line in lines if re.search(pattern, line))
 
     def no_events(self) -> None:
-        """The table `events`, empty."""
         self.lake.lake.catalog.create_table(("cdc_shop", "events"), pa.schema([("segment", pa.string())]))
 
     def waiting(self) -> str:
-        """Segments that have landed, by batch."""
         return str({n: [each.segment for each in of] for n, of in self.lake.run().segments.undecoded("file").items()})
 
     def lease(self, what: str) -> None:
@@ -294,7 +291,6 @@ class Session:
         path.write_bytes(b"this is not a database" * 1000 if where == "away" else self._content)
 
     def written(self) -> str:
-        """Which tables the feed has in the lake."""
         return ", ".join(sorted(self.lake.metadata())) or "no table is written"
 
     # --- Alerts ---

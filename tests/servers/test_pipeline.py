@@ -22,7 +22,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit import data_sets as packed
 from tests.kit.changefeed import Changefeed
 from tests.kit.data_sets import apply_stage
-from tests.kit.dumped_truth import dump_of
+from tests.kit.dumps import dump_of
 from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
 from tests.kit.hand_sinks import CREATE, CSV, HandSink, put
 from tests.kit.kafka import MemoryTopic

@@ -20,7 +20,7 @@ from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.commands import call
 from tests.kit.data_sets import apply_stage
-from tests.kit.dumped_truth import dump_of
+from tests.kit.dumps import dump_of
 from tests.kit.kills import KillAtCall, kill_everywhere
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.truth import Truth
