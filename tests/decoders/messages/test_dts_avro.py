@@ -17,27 +17,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.decoders.formats.dts_avro import decode, read_record
-from tests.decoders.messages.dts_records import (
-    LEFT_OUT,
-    NEWER,
-    NULL,
-    OLDER,
-    TIME_PARTS,
-    Image,
-    binary_object,
-    body,
-    character,
-    date_time,
-    decimal,
-    double,
-    integer,
-    row_body,
-    sdk_records,
-    text_object,
-    timestamp,
-    zoned,
-)
-from tests.decoders.messages.dts_records import change as change_of
+from tests.decoders.messages import dts_records as dts
 from tests.fuzz.targets import check
 from tests.kit.memory import memory_below
 
@@ -63,7 +43,7 @@ class Cell:
     """A value of a column as the source has it: the number of its type, what is sent, and MySQL's text of it."""
 
     number: int
-    image: Image
+    image: dts.Image
     text: str | None
     absent: bool = False
 
@@ -73,7 +53,7 @@ def texts(draw: st.DrawFn) -> Cell:
     charset = draw(st.sampled_from(sorted(CHARSETS)))
     codec, alphabet = CHARSETS[charset]
     text = draw(st.text(alphabet, max_size=20))
-    return Cell(draw(st.sampled_from([15, 252, 253, 254])), character(charset, text.encode(codec)), text)
+    return Cell(draw(st.sampled_from([15, 252, 253, 254])), dts.character(charset, text.encode(codec)), text)
 
 
 @st.composite
@@ -86,7 +66,7 @@ def decimals(draw: st.DrawFn) -> Cell:
     sign, whole = ("-" if unscaled < 0 else ""), str(abs(unscaled)).rjust(scale + 1, "0")
     text = sign + (f"{whole[:-scale]}.{whole[-scale:]}" if scale else whole)
     written = str(sent) if draw(st.booleans()) else f"{sent:f}"
-    return Cell(246, decimal(written, scale), text)
+    return Cell(246, dts.decimal(written, scale), text)
 
 
 @st.composite
@@ -95,9 +75,9 @@ def moments(draw: st.DrawFn) -> Cell:
     text = moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "")
     if draw(st.booleans()):
         seconds = (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(seconds=1)  # noqa: DTZ001
-        return Cell(7, timestamp(seconds, moment.microsecond), f"{text}+00:00")
+        return Cell(7, dts.timestamp(seconds, moment.microsecond), f"{text}+00:00")
     parts = {name: getattr(moment, name) for name in ("year", "month", "day", "hour", "minute", "second")}
-    return Cell(12, date_time(**parts, millis=moment.microsecond), text)
+    return Cell(12, dts.date_time(**parts, millis=moment.microsecond), text)
 
 
 @st.composite
@@ -107,22 +87,22 @@ def durations(draw: st.DrawFn) -> Cell:
     seconds, micros = divmod(size, 1_000_000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    image = date_time(hour=sign * hour, minute=sign * minute, second=sign * second, millis=sign * micros)
+    image = dts.date_time(hour=sign * hour, minute=sign * minute, second=sign * second, millis=sign * micros)
     text = f"{'-' if sign < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}" + (f".{micros:06d}" if micros else "")
     return Cell(11, image, text)
 
 
-integers = st.integers(-(1 << 63), (1 << 64) - 1).map(str).map(lambda digits: Cell(8, integer(digits), digits))
-floats = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: Cell(5, double(number), repr(number)))
-blobs = st.binary(max_size=40).map(lambda value: Cell(252, binary_object("blob", value), value.decode("latin-1")))
+integers = st.integers(-(1 << 63), (1 << 64) - 1).map(str).map(lambda digits: Cell(8, dts.integer(digits), digits))
+floats = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: Cell(5, dts.double(number), repr(number)))
+blobs = st.binary(max_size=40).map(lambda value: Cell(252, dts.binary_object("blob", value), value.decode("latin-1")))
 objects = st.text(characters, max_size=20).flatmap(
     lambda text: st.sampled_from([
-        Cell(245, text_object("json", text), text),
-        Cell(247, text_object("enum", text), text),
+        Cell(245, dts.text_object("json", text), text),
+        Cell(247, dts.text_object("enum", text), text),
         Cell(255, ("TextGeometry", {"type": "wkt", "value": text}), text),
     ])
 )  # fmt: skip
-nulls = st.sampled_from([Cell(253, None, None), Cell(3, NULL, None), Cell(252, LEFT_OUT, None, absent=True)])
+nulls = st.sampled_from([Cell(253, None, None), Cell(3, dts.NULL, None), Cell(252, dts.LEFT_OUT, None, absent=True)])
 cells = st.one_of(texts(), decimals(), moments(), durations(), integers, floats, blobs, objects, nulls)
 names = st.text(characters, max_size=8)
 tables = st.text(characters, min_size=1, max_size=8)
@@ -153,7 +133,7 @@ def test_rows_are_read_back(
 ) -> None:
     new = list(columns.values())
     old = [cell if data.draw(st.booleans()) else Cell(cell.number, None, None) for cell in new]
-    value = body(
+    value = dts.body(
         born=born,
         operation=operation,
         objectName=f"{database.replace('.', _DOT)}.{table.replace('.', _DOT)}",
@@ -179,18 +159,18 @@ any_text = st.text(characters, max_size=12) | st.sampled_from(
 )
 short_bytes = st.binary(max_size=12)
 any_part = st.none() | any_number | st.integers(-60, 60)
-any_date_time = st.fixed_dictionaries(dict.fromkeys(TIME_PARTS, any_part)).map(lambda parts: ("DateTime", parts))
+any_date_time = st.fixed_dictionaries(dict.fromkeys(dts.TIME_PARTS, any_part)).map(lambda parts: ("DateTime", parts))
 any_image: st.SearchStrategy[Any] = st.one_of(
-    st.sampled_from([None, NULL, LEFT_OUT]),
-    st.builds(integer, any_text),
-    st.builds(decimal, any_text, any_number, any_number),
-    st.builds(double, st.floats()),
-    st.builds(character, any_text, short_bytes),
-    st.builds(timestamp, any_long, any_number),
+    st.sampled_from([None, dts.NULL, dts.LEFT_OUT]),
+    st.builds(dts.integer, any_text),
+    st.builds(dts.decimal, any_text, any_number, any_number),
+    st.builds(dts.double, st.floats()),
+    st.builds(dts.character, any_text, short_bytes),
+    st.builds(dts.timestamp, any_long, any_number),
     any_date_time,
-    st.builds(zoned, any_date_time, any_text),
-    st.builds(text_object, any_text, any_text),
-    st.builds(binary_object, any_text, short_bytes),
+    st.builds(dts.zoned, any_date_time, any_text),
+    st.builds(dts.text_object, any_text, any_text),
+    st.builds(dts.binary_object, any_text, short_bytes),
     st.builds(lambda type, value: ("TextGeometry", {"type": type, "value": value}), any_text, any_text),
     st.builds(lambda type, value: ("BinaryGeometry", {"type": type, "value": value}), any_text, short_bytes),
 )
@@ -199,7 +179,7 @@ any_image: st.SearchStrategy[Any] = st.one_of(
 @pytest.mark.slow
 @given(st.integers(0, 20) | st.integers(240, 260) | any_number, any_image)
 def test_any_value_of_any_branch(number: int, image: Any) -> None:
-    check([decode], row_body([("c", number, image)]))
+    check([decode], dts.row_body([("c", number, image)]))
 
 
 # Bytes of records: both schemas, all of the body, and nothing but MessageError.
@@ -217,7 +197,7 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
         value["value"] = bytes.fromhex(value.pop("hex"))
     if branch == "TimestampWithTimeZone":
         parts: Any = value["value"]
-        value["value"] = {part: parts[part] for part in TIME_PARTS}
+        value["value"] = {part: parts[part] for part in dts.TIME_PARTS}
     return branch, value
 
 
@@ -225,11 +205,11 @@ def _sdk_images(expected: list[dict[str, Any] | None] | str | None) -> object:
     return [_image(image) for image in expected] if isinstance(expected, list) else expected
 
 
-@pytest.mark.parametrize("value", [value for value, _ in sdk_records()], ids=map(str, range(24)))
+@pytest.mark.parametrize("value", [value for value, _ in dts.sdk_records()], ids=map(str, range(24)))
 def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> None:
     """The schema that tests write records with is not the product's: the SDK's records are its witnesses."""
     read: list[object] = []
-    for schema in (OLDER, NEWER):
+    for schema in (dts.OLDER, dts.NEWER):
         content = io.BytesIO(value)
         with contextlib.suppress(EOFError, IndexError):
             record: Any = fastavro.schemaless_reader(content, schema, None, return_named_type=True)
@@ -238,7 +218,7 @@ def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> No
     assert len(read) == 1
 
 
-@pytest.mark.parametrize(("value", "expected"), sdk_records(), ids=map(str, range(24)))
+@pytest.mark.parametrize(("value", "expected"), dts.sdk_records(), ids=map(str, range(24)))
 def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any]) -> None:
     read = dict(read_record(value))
     assert {"len": len(value), **read["source"]}.items() >= {
@@ -250,16 +230,16 @@ def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any])
 
 def test_sdk_reads_names_and_keys_alike() -> None:
     """The records have every operation and branch: the test above compares something."""
-    records = [expected for _, expected in sdk_records()]
+    records = [expected for _, expected in dts.sdk_records()]
     assert len({record["operation"] for record in records}) == 17
     rows = [row for each in records for row in (each["beforeImages"], each["afterImages"]) if isinstance(row, list)]
     assert len({None if image is None else image["t"] for row in rows for image in row}) == 13
-    views = [(value, view) for value, expected in sdk_records() if isinstance(view := expected["sdkView"], dict)]
+    views = [(value, view) for value, expected in dts.sdk_records() if isinstance(view := expected["sdkView"], dict)]
     assert len(views) > 5
     for value, view in views:
-        part = change_of(value)
+        part = dts.change(value)
         assert (view["db"], view["table"], view["pk"]) == (part.database, part.table, list(part.key or ()))
-    keys = [json.loads(record["tags"].get("pk_uk_info", "null")) for _, record in sdk_records()]
+    keys = [json.loads(record["tags"].get("pk_uk_info", "null")) for _, record in dts.sdk_records()]
     assert {"PRIMARY": ["id"], "uk_1": ["c_int", "c_varchar"]} in keys and {} in keys
 
 
@@ -267,7 +247,7 @@ def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
     def of_version(version: str) -> bytes:
         source = {"sourceType": "MySQL", "version": version}
         texts = dict.fromkeys(("safeSourcePosition", "sourcePosition", "sourceTxid"), "")
-        return row_body([("c", 253, character("x", b""))], born=None, source=source, **texts)
+        return dts.row_body([("c", 253, dts.character("x", b""))], born=None, source=source, **texts)
 
     value = of_version("8" * (48 - len(of_version(""))))
     assert len(value) == 48
@@ -276,7 +256,7 @@ def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
 
 
 def test_no_end_of_a_record_is_one() -> None:
-    value = row_body([("id", 8, integer("1"))], born=None)
+    value = dts.row_body([("id", 8, dts.integer("1"))], born=None)
     for end in range(len(value)):
         with pytest.raises(MessageError, match=r"cut short: see byte \d+ of"):
             read_record(value[:end])
@@ -296,9 +276,9 @@ def _long(number: int) -> bytes:
 def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> None:
     value = {
         "sourcePosition": b"\x00\x02\x02" + _long(length),
-        "tags": body(born=None)[:-4] + _long(length) + b"\x02a\x02b",
-        "fields": body(born=None)[:-3] + _long(2) + _long(length) + b"\x02a\x02",
-        "afterImages": body(born=None)[:-1] + _long(2) + _long(length) + b"\x00\x00",
+        "tags": dts.body(born=None)[:-4] + _long(length) + b"\x02a\x02b",
+        "fields": dts.body(born=None)[:-3] + _long(2) + _long(length) + b"\x02a\x02",
+        "afterImages": dts.body(born=None)[:-1] + _long(2) + _long(length) + b"\x00\x00",
     }[at]
     with memory_below(1_000_000), pytest.raises(MessageError):
         read_record(value)
@@ -307,7 +287,7 @@ def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> Non
 @pytest.mark.slow
 def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
     """Three bytes make a Character: the most objects that a body can hold."""
-    value = body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"
+    value = dts.body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"
     with memory_below(200 * len(value)):
         images = read_record(value)["afterImages"]
         assert images is not None and len(images) == 100_000
