@@ -99,9 +99,7 @@ def image_text(row: Mapping[str, str | None] | None) -> str | None:
     return None if row is None else msgspec.json.encode(row).decode()
 
 
-_QUOTE: Final = ord('"')
-_BACKSLASH: Final = ord("\\")
-_SPACE: Final = ord(" ")
+_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 BATCH_ROWS: Final = 64 * 1024
 """The maximum number of rows in a batch."""
 _NAME_BYTES: Final = 32 * 1024 * 1024

@@ -58,10 +58,9 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
     if not flat:
         return None
     lists = (cast("dict[str, Any]", types) for document in flat if isinstance(types := document.get("mysqlType"), dict))
-    types = [text for each in lists for text in map(str, each.values())]
-    lengths = any("char" in text and "(" in text for text in types)
-    texts = any("char" in text for text in types)
-    if any(document["type"] == "INIT" for document in flat) or (texts and not lengths):
+    types = [text for each in lists for text in map(str, each.values()) if "char" in text]
+    has_no_lengths = bool(types) and not any("(" in text for text in types)
+    if has_no_lengths or any(document["type"] == "INIT" for document in flat):
         return {"format": "dts-canal-json"}
     if any("gtid" in document for document in flat):
         return {"format": "canal-json"}
@@ -82,9 +81,8 @@ def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
     """Return the texts of values, as far as they can be read, and the names of their compressions."""
     texts = [text_or_value(value) or b"" for value in values]
     pairs = zip(values, texts, strict=True)
-    return texts, sorted(
-        {"lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value}
-    )
+    names = ("lz4" if value.startswith(LZ4_MAGIC) else "snappy" for value, text in pairs if text is not value)
+    return texts, sorted({*names})
 
 
 # Detection of the time zone of TIMESTAMP text: the data does not give it, but most tables have a column that is set

@@ -55,11 +55,7 @@ class MoreNeededError(Exception):
 
 
 class CellError(Exception):
-    """A cell is not a value of its column. `problem` is a key of `problems.PROBLEMS`."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
+    """A cell is not a value of its column: the problem is a key of `problems.PROBLEMS`."""
 
 
 @dataclass(frozen=True, slots=True)

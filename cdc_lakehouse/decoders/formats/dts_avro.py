@@ -20,8 +20,8 @@ field is read where bytes remain for it, and then no bytes may remain.
 The numbers of column types are MySQL's own (`enum_field_types`), as in its binlog, and are less precise than the
 declaration, so that a statement that declares the column is preferred:
 
-- Whether an integer is unsigned, how many bits a BIT has and how many digits a fraction is not said. The type given is
-  one that holds either: a TINYINT is a `smallint`, a BIGINT a `decimal(20,0)`, a DATETIME a `datetime(6)`.
+- Whether an integer is unsigned, how many bits a BIT has and how many digits a fraction is not said. The type given
+  holds either: a TINYINT is a `smallint`, a BIGINT a `decimal(20,0)`, a DATETIME a `datetime(6)`.
 - A DECIMAL's digits and whether a string is text or bytes are said by its value. For NULL nothing is said, and no type
   is given. All TEXT and BLOB types have one number: the largest is given.
 - Lengths and the labels of ENUM and SET are not said.

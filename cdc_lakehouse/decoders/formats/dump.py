@@ -207,8 +207,8 @@ class DumpTable(text.Table):
         pairs = zip(self.dump_columns, cells, strict=True)
         try:
             return tuple(None if cell is None else column.text(cell) for column, cell in pairs)
-        except CellError as error:
-            return error.problem
+        except CellError as problem:
+            return str(problem)
 
     def columns(self, cells: list[Any]) -> list[Any]:
         return [column.texts(cell) for column, cell in zip(self.dump_columns, cells, strict=True)]
@@ -284,8 +284,7 @@ def _names(text: bytes) -> list[str]:
 
 LEAST: Final = 4096
 """With fewer bytes, fast reading of a statement's tuples does not pay."""
-_QUOTE: Final = ord("'")
-_LF: Final = ord("\n")
+_QUOTE, _LF = b"'\n"
 _LOWER: Final = 0x20
 """The bit that makes an ASCII letter lower case."""
 _END: Final = b");\n"

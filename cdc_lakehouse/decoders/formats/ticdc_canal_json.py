@@ -59,8 +59,7 @@ from cdc_lakehouse.errors import SourceError
 
 PIECE: Final = 8 * 1024 * 1024
 """In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
-_LF: Final = ord("\n")
-_CR: Final = ord("\r")
+_LF, _CR = b"\n\r"
 
 
 class Lines(NamedTuple):
@@ -121,9 +120,7 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
 
 # Rows and objects of types, whose values are not nested.
 
-_QUOTE: Final = ord('"')
-_BACKSLASH: Final = ord("\\")
-_SPACE: Final = ord(" ")
+_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 _VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
 _ROW_FORMS: Final = 8
@@ -132,13 +129,11 @@ _ROW_TRIES: Final = 4
 """The number of rows of a piece that are tried as new forms."""
 
 
-@dataclass(frozen=True, eq=False)
-class FlatKind:
-    """Objects whose values are not nested."""
+class FlatKind(NamedTuple):
+    """Objects whose values are not nested. `entry` is a usual one behind the first quote of its name."""
 
     reader: JsonReader[dict[str, Any]]
     entry: re.Pattern[bytes]
-    """A usual entry behind the first quote of its name."""
 
 
 _ENTRY: Final = rb'([^"\\\x00-\x1f]*)":(?:"[^"\\\x00-\x1f]*"|null%s)'
