@@ -6,7 +6,7 @@ names belong to it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Self
@@ -62,7 +62,14 @@ class TakenNames:
     def of(cls, tables: TablesConfig, history: History, since: int) -> TakenNames:
         """Return the names to take. `since` is the commit-ts of the last cut. The history goes beyond the next cut: a
         table that has a taken name for a while is in the cuts of that time."""
-        names = {name for life in history.incarnations().values() for name in _wanted(tables, life, since)}
+        names: set[TableName] = set()
+        for life in history.incarnations().values():
+            # Up to the last one that is taken, if the table has that after `since`, and with the name before the first
+            # version: a table may be renamed before any row of it is decoded.
+            left = left_ts(tables, life)
+            taken = life if left is None else life.upto(left - 1)
+            if taken is not None and (is_taken(tables, life) if left is None else left > since):
+                names |= {*taken.names, *filter(None, [taken.versions[0].previous_name])}
         # A table that was renamed before a row showed it: its rows may have been left out under the old name.
         unknown = ((each.name, each.previous_name) for each in reversed(history.versions) if not each.incarnation)
         names.update(old for new, old in unknown if old and (new in names or _takes(tables, new)))
@@ -91,19 +98,6 @@ def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:
             f"the pattern {pattern} of tables.include matches none of the tables seen so far ({len(seen)}){case}"
         )
     return said
-
-
-def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:
-    """Yield the names up to the last one that is taken, if the table has that name after `since`. This includes the
-    name before the first version: a table may be renamed before any row of it is decoded."""
-    left = left_ts(tables, life)
-    is_wanted = is_taken(tables, life) if left is None else left > since
-    taken = life if left is None else life.upto(left - 1)
-    if not is_wanted or taken is None:
-        return
-    yield from taken.names
-    if taken.versions[0].previous_name is not None:
-        yield taken.versions[0].previous_name
 
 
 def _takes(tables: TablesConfig, name: TableName) -> bool:
