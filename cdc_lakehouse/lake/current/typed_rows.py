@@ -206,13 +206,18 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     The result is that of `_typed_images`. A column whose value is unknown is a fault: it is never guessed.
     """
     given = sql.by_name(folds)
-    ways = {column.id: target.types(column.id) for column in target.columns}
+    ways = {
+        column.id: [
+            (types, pa.array([number for number, _ in same], pa.int32()))
+            for types, same in itertools.groupby(target.types(column.id).items(), lambda item: item[1])
+        ]
+        for column in target.columns
+    }
     texts: list[tuple[Any, Sequence[ColumnType]]] = []
     for id, each in ways.items():
-        for types in dict.fromkeys(each.values()):
-            own = pa.array([number for number, found in each.items() if found == types], pa.int32())
-            text, number = given[f"t{id}"], given[f"n{id}"]
-            texts.append((text if len(own) == len(each) else pc.if_else(pc.is_in(number, own), text, None), types))
+        text, version = given[f"t{id}"], given[f"n{id}"]
+        for types, numbers in each:
+            texts.append((text if len(each) == 1 else pc.if_else(pc.is_in(version, numbers), text, None), types))
     values, fault, zeros = _read(texts, folds.num_rows, connection, value_format)
     unborn = [column for column in target.columns if pc.any(given[f"u{column.id}"]).as_py()]
     defaults = default_values(connection, unborn, None, target, folds.num_rows, value_format)
@@ -220,7 +225,7 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     columns: dict[int, Any] = {}
     rest = iter(values)
     for id, each in ways.items():
-        read = [next(rest) for _ in {*each.values()}]
+        read = [next(rest) for _ in each]
         value = read[0] if len(read) == 1 else pc.coalesce(*read)
         omitted = pc.is_null(given[f"n{id}"])
         if pc.any(omitted).as_py():
