@@ -557,16 +557,15 @@ class _Task:
         update, stored = self._update, self._update.stored
         if stored is None or not update.emptied_now:
             return {}
-        condition = "false"
-        fields: dict[int, None] = {}
+        condition, columns = "false", list[Column]()
         for each in reversed(update.emptied_now):
             values = {column: update.stored_value(column, each.target) for column in each.columns}
-            fields |= {field: None for column in values if (field := stored.fields.get(column.id)) is not None}
+            columns += values
             gone = each.condition(values.__getitem__, update.value_format)
             # A later statement finds the rows that this one leaves.
             condition = sql.when(gone, "true", sql.when(f"NOT {gone}", condition))
         query = f"SELECT file_no, position, {condition} AS gone FROM stored"
-        found = self._of_stored(query, range(len(stored.files)), [*fields])
+        found = self._of_stored(query, range(len(stored.files)), columns)
         return self._grouped(where(found, update.emptied_now[0].known(found.column("gone"))))
 
     def _positions(self, events: pa.Table) -> dict[str, BitMap64]:
@@ -597,9 +596,8 @@ class _Task:
             for place, file in enumerate(update.stored.files)
             if all(may_contain(file, update.stored.schema.find_field(id), *ends) for id, ends in between.items())
         ]
-        key_fields = [field for column in update.key if (field := update.stored.fields.get(column.id)) is not None]
         query = f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}"
-        return self._grouped(self._of_stored(query, places, key_fields, between, keys=keys))
+        return self._grouped(self._of_stored(query, places, update.key, between, keys=keys))
 
     def _stored_values(self, positions: Mapping[str, BitMap64], target: Target) -> pa.Table:
         """Read rows at positions of files, by the path of the file: `b<id>`, the target's value of each column, and
@@ -641,13 +639,14 @@ class _Task:
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
-        self, query: str, places: Sequence[int], fields: Sequence[int],
+        self, query: str, places: Sequence[int], columns: Sequence[Column],
         between: Mapping[int, tuple[Any, Any]] | None = None, **relations: Any,
     ) -> pa.Table:  # fmt: skip
-        """Query `stored`, the live rows of files: `file_no`, `position`, and `f<id>` of the fields; most rows outside
+        """Query `stored`, the live rows of files: `file_no`, `position`, `f<field id>` of columns; most rows outside
         `between` are skipped."""
         stored = self._update.stored
         assert stored is not None
+        fields = [*dict.fromkeys(stored.fields[column.id] for column in columns if column.id in stored.fields)]
 
         def batches() -> Iterator[pa.RecordBatch]:
             for place in places:
