@@ -206,13 +206,10 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     The result is that of `_typed_images`. A column whose value is unknown is a fault: it is never guessed.
     """
     given = sql.by_name(folds)
-    ways = {
-        column.id: [
-            (types, pa.array([number for number, _ in same], pa.int32()))
-            for types, same in itertools.groupby(target.types(column.id).items(), lambda item: item[1])
-        ]
-        for column in target.columns
-    }
+    ways: dict[int, list[tuple[tuple[ColumnType, ...], Any]]] = {}
+    for column in target.columns:
+        same = itertools.groupby(target.types(column.id).items(), lambda item: item[1])
+        ways[column.id] = [(types, pa.array([number for number, _ in each], pa.int32())) for types, each in same]
     texts: list[tuple[Any, Sequence[ColumnType]]] = []
     for id, each in ways.items():
         text, version = given[f"t{id}"], given[f"n{id}"]

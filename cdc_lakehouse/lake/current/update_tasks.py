@@ -395,9 +395,6 @@ class _Task:
         self._update, self._connection = update, connection
         self._io = load_file_io(dict(properties), update.location)
 
-    def _query(self, query: str, **relations: Any) -> pa.Table:
-        return sql.query(self._connection, query, **relations)
-
     def update(self, events: pa.Table, found: UpdatedTable) -> None:
         """Update the table with the task's keyed events of it."""
         update = self._update
@@ -411,7 +408,7 @@ class _Task:
             events = self._of_recomputed(events, update.recomputed, collision)
         elif update.tells_collisions and collision != "false" and events.num_rows:
             query = f"SELECT bool_or({collision}) AS found FROM keyed"
-            if self._query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
+            if sql.query(self._connection, query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
                 found.collides = True
                 return
         done, older = self.decided(events, found)
@@ -505,7 +502,8 @@ class _Task:
             f"(SELECT key FROM keyed WHERE {' OR '.join(conditions)}) AS wanted USING (key) ORDER BY place"
         )
         places = pa.array(np.arange(events.num_rows), pa.int64())
-        found = self._query(
+        found = sql.query(
+            self._connection,
             query,
             keyed=self._with_key_texts(events).append_column("place", places),
             segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
@@ -540,7 +538,8 @@ class _Task:
         ]
         keys = [f"s{n}" for n in range(len(update.key))]
         # Indices are joined, not values: DuckDB cannot join long ones.
-        found = self._query(
+        found = sql.query(
+            self._connection,
             f"SELECT folds.row, place FROM folds LEFT JOIN base ON NOT whole AND {' AND '.join(parts)} ORDER BY ALL",
             folds=folds.select(["row", "whole", *(f"k{n}" for n in range(len(update.key)))]),
             base=base.select(keys).append_column("place", pa.array(np.arange(base.num_rows), pa.int64())),
@@ -578,7 +577,7 @@ class _Task:
             f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
             for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
         ]
-        keys = self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
+        keys = sql.query(self._connection, f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
         conditions: list[str] = []
         # The ends of the parts of the keys, by field id, where the files hold the same values.
         between: dict[int, tuple[Any, Any]] = {}
@@ -613,7 +612,7 @@ class _Task:
                 for rows in read_rows(self._io, file, stored.schema, [*stored.fields.values()]):
                     own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
                     if own.num_rows:
-                        parts = self._query(f"SELECT {', '.join(keys)} FROM stored", stored=own)
+                        parts = sql.query(self._connection, f"SELECT {', '.join(keys)} FROM stored", stored=own)
                         current = self._values(own, values, target)
                         found.append(pa.table([*current.columns, *parts.columns], [*values, *parts.column_names]))
         return pa.concat_tables(found)
@@ -658,7 +657,7 @@ class _Task:
         if (first := next(read, None)) is None:
             return pa.schema([("file_no", pa.int64()), (POSITION, pa.int64()), ("gone", pa.bool_())]).empty_table()
         rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
-        return self._query(query, stored=rows, **relations)
+        return sql.query(self._connection, query, stored=rows, **relations)
 
     def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored
