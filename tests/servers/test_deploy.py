@@ -1,8 +1,10 @@
-"""The parts of a deployment, as deploy/ starts them, from the installed wheel; its files, by linter and schema."""
+"""The parts of a deployment, as deploy/ starts them, from the installed wheel; its files, by linter and schema; and the
+processes that `make dev` starts, through a SIGKILL of each."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import random
@@ -13,26 +15,32 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import dagster as dg
 import jsonschema
 import pytest
 import yaml
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.spark import jar_directory
-from tests.kit.shop import shop_of
+from cdc_lakehouse.lake.tables.lease import Holder, last_holder
+from cdc_lakehouse.sample import shop
+from tests.kit.lakes import TestLake
+from tests.kit.processes import command_of, in_session
+from tests.kit.shop import check_shop, shop_of
 from tests.kit.waiting import until
+from tests.lake import CREATE, NOON, change
 from tests.servers import tools
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
-from tests.servers.duck import rows_in_duckdb
 from tests.servers.process import free_port, running
-from tests.servers.tools import CACHE, rest_catalog, uv, wheel
+from tests.servers.tools import CACHE, rest_catalog, rows_in_duckdb, uv, wheel
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -86,9 +94,7 @@ def install(directory: Path, python: str | Path, *extras: str) -> Installed:
     work.mkdir()
 
     def call(*arguments: object) -> None:
-        command = [uv(), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-        assert done.returncode == 0, f"{command}: {done.stderr[-4000:]}"
+        tools.run_tool([uv(), *map(str, arguments)])
 
     call("build", "--quiet", "--wheel", "--out-dir", directory, ROOT)
     call("venv", "--quiet", "--python", python, environment)
@@ -247,7 +253,7 @@ def test_parts_of_the_compose_file_run_together(
             stack.enter_context(started)
         health = services["code-location"]["healthcheck"]["test"][1:]
         installed.run(*(str(code) if word == "4000" else word for word in health), env=env)
-        run = wait_for_run(f"http://127.0.0.1:{web}/graphql", tmp_path)
+        run = wait_for_run(web, tmp_path)
     assert run["pipelineName"].startswith("shop_") and run["status"] == "SUCCESS"
 
     check_tables(tables(installed, env), tmp_path / "demo/sink")
@@ -255,22 +261,22 @@ def test_parts_of_the_compose_file_run_together(
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 
-def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
-    """The first run that has ended, by the webserver."""
-    question = json.dumps(
-        {"query": "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }"}
-    ).encode()
-    ended: list[dict[str, Any]] = []
+def asked_of_dagster(port: int, question: str) -> dict[str, Any] | None:
+    """What the webserver answers in GraphQL; None where it does not."""
+    asked, kind = json.dumps({"query": question}).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/graphql", data=asked, headers=kind)
+    with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["data"]
+    return None
 
-    def is_over() -> bool:
-        request = urllib.request.Request(url, data=question, headers={"Content-Type": "application/json"})
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
-            runs = json.load(answer)["data"]["runsOrError"]["results"]
-            ended.extend(run for run in runs if run["status"] in ("SUCCESS", "FAILURE", "CANCELED"))
-        return bool(ended)
 
-    until(is_over, SECONDS, shown=lambda: {path.name: path.read_text()[-3000:] for path in sorted(logs.glob("*.log"))})
-    return ended[-1]
+def wait_for_run(port: int, logs: Path) -> dict[str, Any]:
+    def ended() -> dict[str, Any] | None:
+        found = asked_of_dagster(port, "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }")
+        runs = found["runsOrError"]["results"] if found else []
+        return next((run for run in runs if run["status"] in ("SUCCESS", "FAILURE", "CANCELED")), None)
+
+    return until(ended, SECONDS, shown=lambda: {path.name: path.read_text()[-3000:] for path in logs.glob("*.log")})
 
 
 @pytest.mark.long
@@ -393,3 +399,101 @@ def test_wheel_works_without_the_checkout(version: str, request: pytest.FixtureR
         "python", "-c", "import cdc_lakehouse; print(cdc_lakehouse.__file__, cdc_lakehouse.FeedComponent)"
     )
     assert str(installed.environment) in where
+
+
+# --- From a sensor to a published cut, and to assets of new tables, with the processes that `make dev` starts ---
+
+WORKSPACE = "load_from: [{python_module: {module_name: tests.servers.impatient, working_directory: %s}}]\n"
+
+
+class Dev:
+    """Processes of `scripts/dev`: a session of their own."""
+
+    def __init__(self, lake: TestLake, directory: Path) -> None:
+        self.log = directory / "log"
+        self.home = directory / "dagster_home"
+        self.port = free_port()
+        workspace = directory / "workspace.yaml"
+        workspace.write_text(WORKSPACE % ROOT)
+        self._environment = {
+            **os.environ,
+            "BIN": str(Path(sys.executable).parent),
+            "CDC_LAKEHOUSE_CONFIG": str(lake.config_path),
+            "DAGSTER_HOME": str(self.home),
+            "PORT": str(self.port),
+            "WORKSPACE": str(workspace),
+        }
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """From when the UI answers. All processes are gone when the block has ended, whatever ended them."""
+        with self.log.open("ab") as log:
+            # As in the background of a script, where SIGINT is ignored.
+            dev = subprocess.Popen(
+                [str(ROOT / "scripts/dev")],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            )
+        try:
+            until(
+                lambda: asked_of_dagster(self.port, "{ version }") or dev.poll() is not None, shown=self.log.read_text
+            )
+            assert asked_of_dagster(self.port, "{ version }"), self.log.read_text()
+            yield dev
+            until(lambda: not in_session(dev.pid), shown=lambda: [*map(command_of, in_session(dev.pid))])
+        finally:
+            for each in in_session(dev.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            dev.wait()
+
+    def assets(self) -> set[tuple[str, ...]]:
+        """The keys of the assets that the UI has; none while the definitions are loaded."""
+        found = asked_of_dagster(self.port, "{ assetNodes { assetKey { path } } }")
+        return {tuple(node["assetKey"]["path"]) for node in (found or {"assetNodes": []})["assetNodes"]}
+
+
+@pytest.mark.in_turn
+def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = TestLake(tmp_path / "root", tmp_path, pytest.fail, source={"time_zone": "UTC"})
+    now = datetime.datetime.now(datetime.UTC)
+    shop.write_history(lake.sink, start=now - datetime.timedelta(hours=30), end=now, transactions=80)
+    dev = Dev(lake, tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(dev.home))
+
+    def holder() -> Holder | None:
+        found = last_holder(lake.lake, lake.name)
+        return None if found is None or found.released else found
+
+    with dev.running() as process:
+        until(lambda: holder() is not None and lake.machinery("segments"), shown=dev.log.read_text)
+        first = holder()
+        assert first is not None
+        # The run's worker, what serves the UI, and then the daemon: the others end with it.
+        os.kill(int(first.process.rpartition("/")[2].partition(":")[0]), signal.SIGKILL)
+        for words in ("dagster_webserver", "dagster._daemon"):
+            (found,) = [each for each in in_session(process.pid) if words in command_of(each)]
+            os.kill(found, signal.SIGKILL)
+    for _ in shop.follow(lake.sink, pause_seconds=0, batches=2):
+        pass
+    with dev.running() as process:
+        upto = json.loads((lake.sink / "metadata").read_text())["checkpoint-ts"]
+        until(lambda: lake.run().checkpoints.last().checkpoint_ts == upto, shown=dev.log.read_text)
+        check_shop(lake)
+        with dg.DagsterInstance.get() as instance:
+            until(lambda: all(run.is_finished for run in instance.get_runs()))
+            found = {run.run_id: run for run in instance.get_runs()}
+            assert found[first.run].status == dg.DagsterRunStatus.FAILURE
+            assert found[first.run].tags.get("cdc/failure", "transient") == "transient"
+            assert next(iter(found.values())).status == dg.DagsterRunStatus.SUCCESS
+        # A table that appears is an asset, with nobody reloading Dagster.
+        new = (lake.name, "d", "new")
+        assert (lake.name, "checkpoint") in dev.assets() and new not in dev.assets()
+        lake.run().history.record([change(10, "new", CREATE)], NOON)
+        until(lambda: new in dev.assets())
+        process.terminate()
+    events = [(event["segment"], event["line"]) for event in lake.machinery("events")]
+    assert len(set(events)) == len(events)
