@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ ODD = [
 ]  # fmt: skip
 NUMBERS = st.sampled_from([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])
 SIZES = st.none() | NUMBERS
-Table = Callable[[], SmallTable]
-"""Each call is another run: its own catalog and its own sight of the one table."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,7 @@ class Row:
 
 
 def small_table(directory: Path, schema: pa.Schema = SCHEMA) -> SmallTable:
+    """As another run has it: with its own catalog and its own sight of the one table."""
     return SmallTable(Lake(lake_config(directory)), "f", "things", schema)
 
 
@@ -119,11 +118,6 @@ class TestSmallTable(Runs.TestCase):
     pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    return lambda: small_table(tmp_path)
-
-
 def test_table_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     small_table(tmp_path).write([Row("a")])
     newer = small_table(tmp_path, pa.schema([*SCHEMA, pa.field("kind", pa.string())]))
@@ -135,17 +129,12 @@ def test_table_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
 # --- Upkeep ---
 
 
-def stored_table(table: Table) -> Any:
-    found = table().table
-    assert found is not None
-    return found
-
-
 def local(path: str) -> Path:
     return Path(path.removeprefix("file://"))
 
 
-def test_table_written_often_stays_small_and_right(table: Table, tmp_path: Path) -> None:
+def test_table_written_often_stays_small_and_right(tmp_path: Path) -> None:
+    table: Any = functools.partial(small_table, tmp_path)
     chance, expected, run = random.Random(1), dict[str, int](), table()
     for number in range(60):
         if chance.random() < 0.2:
@@ -160,20 +149,19 @@ def test_table_written_often_stays_small_and_right(table: Table, tmp_path: Path)
         assert rows(run) == sorted((Row(*each) for each in expected.items()), key=repr)
         assert run.properties()["n"] == str(number)
         iceberg = run.table
-        assert iceberg is not None
         assert len(list(iceberg.scan().plan_files())) <= 10
         assert len(iceberg.snapshots()) < 32
         assert len(iceberg.snapshots()[-1].manifests(iceberg.io)) <= 10
         assert local(iceberg.metadata_location).stat().st_size < 40_000
     assert sum(path.is_file() for path in (tmp_path / "warehouse").rglob("*")) < 200
     # No file is left that no snapshot needs, and none is gone that one needs.
-    iceberg = stored_table(table)
+    iceberg = table().table
     for snapshot in iceberg.snapshots():
         iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
     in_use = {local(path) for path in iceberg.inspect.all_files().column("file_path").to_pylist()}
     assert in_use == set((tmp_path / "warehouse").rglob("*.parquet"))
     table().write([Row("last")], replacing=ALL)
-    now = stored_table(table)
+    now = table().table
     assert len(now.snapshots()[-1].manifests(now.io)) <= 2 and rows(table()) == [Row("last")]
 
 
@@ -194,8 +182,8 @@ def test_write_killed_at_its_commit_changes_nothing(lake: TestLake) -> None:
     assert rows(things()) == [*before, Row("next")] and len(things().table.snapshots()) < 30  # type: ignore[union-attr]
 
 
-def test_reader_continues_while_snapshots_are_written(table: Table) -> None:
-    run, reader, slow = table(), table(), table()
+def test_reader_continues_while_snapshots_are_written(tmp_path: Path) -> None:
+    run, reader, slow = (small_table(tmp_path) for _ in range(3))
     run.write([Row("a")])
     assert reader.table is not None and slow.table is not None
     for number in range(12):
@@ -205,21 +193,20 @@ def test_reader_continues_while_snapshots_are_written(table: Table) -> None:
         run.write([Row("a", number)], replacing=ALL)
     with pytest.raises(ConcurrentRunError, match="things"):
         slow.write([Row("slow")], replacing={"name": ["a"]})
-    assert rows(table()) == [Row("a", 17)]
+    assert rows(small_table(tmp_path)) == [Row("a", 17)]
 
 
 @pytest.mark.parametrize("rewritten", [True, False])
-def test_lost_file_is_concurrent_run_only_after_rewrite(table: Table, *, rewritten: bool) -> None:
+def test_lost_file_is_concurrent_run_only_after_rewrite(tmp_path: Path, *, rewritten: bool) -> None:
+    table: Any = functools.partial(small_table, tmp_path)
     table().write([Row("a")])
     reader = table()
-    assert reader.table is not None
     (file,) = reader.table.inspect.all_files().column("file_path").to_pylist()
     if rewritten:
-        rewrite(stored_table(table))
+        rewrite(table().table)
     local(file).unlink()
-    with pytest.raises(ConcurrentRunError if rewritten else FileNotFoundError):
-        reader.read()
-    with pytest.raises(ConcurrentRunError if rewritten else FileNotFoundError):
-        reader.write([], replacing={"name": ["a"]})
+    for use in (reader.read, lambda: reader.write([], replacing={"name": ["a"]})):
+        with pytest.raises(ConcurrentRunError if rewritten else FileNotFoundError):
+            use()
     if rewritten:
         assert rows(table()) == [Row("a")]
