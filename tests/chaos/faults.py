@@ -75,7 +75,7 @@ def _compacted_beside(world: World, number: int) -> bool:
     def compact() -> None:
         feed = world.lake.feed.model_copy(update={"maintenance": MaintenanceConfig(min_small_files=2)})
         maintenance = _WithoutLease(feed, world.lake.lake, world.lake.session)
-        states = [each for each in maintenance._targets if each.state is not None]
+        states = [each for each in maintenance._find_targets() if each.state is not None]
         # Each takes a third of a second.
         for each in random.Random(number).sample(states, min(len(states), 8)):
             maintenance.compact(each.name)
