@@ -19,7 +19,7 @@ from benchmarks import sbtest
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, canal_json
-from tests.kit.csv_sinks import csv
+from tests.kit.changefeed import csv
 
 MIB: Final = 1 << 20
 _FORMAT: Final = 1

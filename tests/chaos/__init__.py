@@ -1,4 +1,4 @@
 """Chaos: random histories of a database, each played on a lake that lives through changes of its configuration and
 through faults, and compared with the model after each. `python -m tests.chaos --minutes 10 --seed 1`.
 
-`scenario` makes a history of a seed, `world` plays it with `faults`, `truth` compares the lake with the model."""
+`history` makes histories of a seed, `world` plays them with `faults`, and compares the lake with the model."""

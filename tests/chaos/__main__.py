@@ -20,11 +20,12 @@ from typing import Any, Final
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import build_session
 from tests.chaos.faults import FAULTS, PROCESS_FAULTS
-from tests.chaos.scenario import Protocol, scenario
+from tests.chaos.history import Protocol, scenario
 from tests.chaos.world import Fault, Tally, play
 from tests.kit.lakes import TestLake, lake_config
 from tests.servers.kafka import Broker
 
+_say = functools.partial(print, flush=True)
 _MEMORY = Path("/dev/shm")
 """A commit of SQLite's waits for the disk."""
 _PROTOCOLS: Final[tuple[Protocol, ...]] = ("canal-json", "csv", "topic")
@@ -49,16 +50,8 @@ def main() -> int:
     _say(f"seed {first}")
     directory = options.directory or (_MEMORY if _MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place, contextlib.ExitStack() as servers:
-        return _batches(options, first, Path(place), functools.cache(lambda: _broker(Path(place), servers)))
-
-
-def _broker(root: Path, servers: contextlib.ExitStack) -> Broker:
-    directory = root / "kafka"
-    directory.mkdir()
-    broker = Broker(directory)
-    broker.start()
-    servers.callback(broker.stop)
-    return broker
+        broker = functools.cache(lambda: servers.enter_context(Broker(Path(place) / "kafka")))
+        return _batches(options, first, Path(place), broker)
 
 
 def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callable[[], Broker]) -> int:
@@ -107,10 +100,6 @@ def _said(tally: Tally) -> str:
         f" runs ended by these errors: {dict(tally.errors)}; faults: {dict(tally.faults)};"
         f" whose moment did not come: {dict(tally.missed)}"
     )
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - A tool for the terminal.
 
 
 if __name__ == "__main__":

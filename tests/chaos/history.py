@@ -1,17 +1,19 @@
-"""Random histories of a small database: what can be done to it, drawn by numbers."""
+"""Random histories of small databases: what can be done to one, drawn by numbers, and scenarios of a seed: histories
+that one changefeed brings, when the project runs, and what goes wrong then. The same seed gives the same histories in
+any process."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from typing import Final
+import random
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from tests.kit.log import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")
-PARTITIONED: Final = "t1"
 _TYPES: Final = ("int", "varchar(20)", "decimal(12,2)", "datetime", "bigint")
 _RETYPED: Final = {
     "int": ("bigint", "varchar(40)"),
@@ -21,25 +23,6 @@ _RETYPED: Final = {
 }
 _TEXTS: Final = ("", "NULL", r"\N", 'a,"b"', "é😀", "x\r\ny", "null", " ")
 _START: Final = 450_000_000_000_000_000
-
-
-@dataclass(frozen=True)
-class Flush:
-    """What waits is written, so many lines a file."""
-
-    lines: int
-
-
-@dataclass(frozen=True)
-class Midnight:
-    """The changefeed's files go to the next date's directories."""
-
-
-@dataclass(frozen=True)
-class Restart:
-    """The changefeed starts again from its checkpoint: what is above it comes once more."""
-
-
 ROWS: Final = ("put", "put", "put", "delete", "move")
 STATEMENTS: Final = (
     "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
@@ -48,7 +31,6 @@ STATEMENTS: Final = (
 
 
 def new_clock() -> Iterator[int]:
-    """Commit-ts one after the other."""
     return itertools.count(_START, 1 << 18)
 
 
@@ -84,12 +66,12 @@ class History:
             case "delete" | "move":
                 return self._gone(name, b, c, moved=kind == "move")
             case "drop":
-                return [self._done(Ddl(self._now, name, "drop"))] if b > 7 else []
+                return [self._ddl("drop", name)] if b > 7 else []
             case "truncate":
-                return [self._done(Ddl(self._now, name, "truncate"))]
+                return [self._ddl("truncate", name)]
             case "rename table":
                 new = next((new for new in NAMES if new not in self._tables), None)
-                return [self._done(Ddl(self._now, name, "rename table", new_name=new))] if new else []
+                return [self._ddl("rename table", name, new_name=new)] if new else []
             case "exchange":
                 return self._exchange(b, c)
             case "recover":
@@ -103,17 +85,17 @@ class History:
         gone, free = sorted(self._tables.gone), [name for name in NAMES if name not in self._tables]
         if not gone or not free:
             name = sorted(self._tables)[b % len(self._tables)]
-            return [self._done(Ddl(self._now, name, "drop" if c % 2 else "truncate"))]
+            return [self._ddl("drop" if c % 2 else "truncate", name)]
         name = gone[b % len(gone)]
         new = name if name in free and c % 2 else free[c % len(free)]
-        return [self._done(Ddl(self._now, name, "recover", new_name=new))]
+        return [self._ddl("recover", name, new_name=new)]
 
     def _exchange(self, b: int, c: int) -> list[Entry]:
         """With a table that is as the partitioned one; else such a table is made, with rows of its own."""
         name = next((name for name, table in sorted(self._tables.items()) if table.partition), None)
         if name is None:
             return []
-        table = self._tables[name]
+        table, entries = self._tables[name], list[Entry]()
         others = [(name, each) for name, each in sorted(self._tables.items()) if each.partition is None]
         twin = next((name for name, each in others if (each.columns, each.key) == (table.columns, table.key)), None)
         if twin is None:
@@ -121,22 +103,17 @@ class History:
             if free is None:
                 return []
             self._now = next(self._clock)
-            made = Ddl(self._now, free, "create", columns=tuple(table.columns), key=table.key)
-            entries = [self._done(made)]
+            entries = [self._ddl("create", free, columns=tuple(table.columns), key=table.key)]
             self._now = next(self._clock)
             entries += self._put(free, b, c)
             if b % 2:
                 return entries
-            self._now = next(self._clock)
-            return [*entries, *self._exchanged(name, free, c)]
-        return self._exchanged(name, twin, c)
-
-    def _exchanged(self, name: str, twin: str, c: int) -> list[Entry]:
-        column = self._tables[name].partition or ""
-        below = {int(row[column] or 0) < LIMIT for row, _ in self._tables[twin].rows.values()} or {c % 2 == 0}
+            self._now, twin = next(self._clock), free
+        below = {int(row[table.partition or ""] or 0) < LIMIT for row, _ in self._tables[twin].rows.values()}
+        below = below or {c % 2 == 0}
         if len(below) > 1:
-            return []  # The database refuses rows that do not belong there.
-        return [self._ddl("exchange", name, name="p0" if True in below else "p1", new_name=twin)]
+            return entries  # The database refuses rows that do not belong there.
+        return [*entries, self._ddl("exchange", name, name="p0" if True in below else "p1", new_name=twin)]
 
     def create(self, name: str, number: int) -> list[Entry]:
         self._now = next(self._clock)
@@ -145,7 +122,7 @@ class History:
             columns.insert(1, Column("code", "varchar(20)"))
         key = ("id", "code") if number % 2 else ("id",)
         partition = "id" if number % 2 else None
-        return [self._done(Ddl(self._now, name, "create", columns=tuple(columns), key=key, partition=partition))]
+        return [self._ddl("create", name, columns=tuple(columns), key=key, partition=partition)]
 
     def _put(self, name: str, number: int, c: int) -> list[Entry]:
         table = self._tables[name]
@@ -240,3 +217,179 @@ def _text(kind: str, number: int) -> str | None:
             return f"2026-02-{1 + number % 28:02} 10:00:00"
         case _:
             return str(number - 20)
+
+
+# --- Histories of a seed, and when runs are and what hits them ---
+
+_PASSES: Final = (3, 5)
+_COMMANDS: Final = (3, 11)
+"""Of a database before each pass."""
+_KINDS: Final = ("row", "statement", "flush")
+_WEIGHTS: Final = (56, 14, 8)
+_MAINTAINED: Final = 0.4
+"""Of the scenarios."""
+_MOVED: Final = 0.2
+_PATTERNS: Final = 0.3
+"""How often tables are in other namespaces, or taken by other patterns, in a run."""
+_FEED_STEPS: Final = 0.015
+"""How often midnight comes, or the changefeed starts again, for each command."""
+_POLICIES: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"quarantine": "skip"},
+    {"index_gap": "skip"},
+    {"ddl": {"drop": "purge"}},
+    {"ddl": {"rewrite": "hold"}},
+)
+
+Protocol = Literal["canal-json", "csv", "topic"]
+OF_FILES: Final = ("late file", "unreadable file", "lease and file lost")
+"""Faults that a topic does not have."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is configured with. `excluded` are the names, as `database.table`, that it does not take, also those
+    that no pattern of `include` matches. `keys`: databases of which the configuration names the keys that the tables
+    have anyway. `moved`: the tables are in other namespaces than usual."""
+
+    excluded: frozenset[str] = frozenset()
+    include: tuple[str, ...] = ("*.*",)
+    moved: bool = False
+    keys: frozenset[str] = frozenset()
+    policy: dict[str, Any] = field(default_factory=dict[str, Any])
+    start_date: str = "2026-01-01"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The checkpoint goes to `upto`. The project runs with settings under which a fault hits it at its n-th commit, and
+    once more, with other settings, without one. `again`: then each date is decoded once more."""
+
+    upto: int
+    fault: str
+    number: int
+    during: Settings
+    after: Settings
+    again: bool = False
+
+
+FeedStep = Literal["midnight", "restart"]
+"""The changefeed's files go to the next date's directories; or it starts again from its checkpoint: what is above it
+comes once more."""
+
+
+@dataclass(frozen=True)
+class Of:
+    """A step of one database; a number: what waits is written, so many lines a file."""
+
+    database: str
+    step: Entry | int
+
+
+Step = Of | FeedStep | Pass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`maintained`: each pass ends its dates, and maintenance keeps nothing of them that it need not keep."""
+
+    seed: int
+    protocol: Protocol
+    old_values: bool
+    databases: Sequence[str]
+    steps: Sequence[Step]
+    maintained: bool = False
+
+    def of(self, numbers: Sequence[int]) -> Scenario:
+        """Some of its histories alone, with the same passes and faults."""
+        kept = [self.databases[number] for number in numbers]
+        steps = [step for step in self.steps if not isinstance(step, Of) or step.database in kept]
+        return replace(self, databases=kept, steps=steps)
+
+
+class _Database:
+    """One history: its random numbers are its own."""
+
+    def __init__(self, seed: int, number: int, clock: Iterator[int]) -> None:
+        self.name = f"shop{number}"
+        self.chance = random.Random(f"{seed}/{number}")
+        self.history = History(clock)
+
+    def command(self) -> Sequence[Entry | int]:
+        kind = self.chance.choices(_KINDS, _WEIGHTS)[0]
+        if kind == "flush":
+            self.history.pause()
+            return [self.chance.randint(1, 5)]
+        named = self.chance.choice(ROWS if kind == "row" else STATEMENTS)
+        return self.history.command(named, *(self.chance.randrange(12) for _ in range(3)))
+
+
+def scenario(
+    seed: int, faults: Sequence[str], protocols: Sequence[Protocol], histories: int, passes: tuple[int, int] = _PASSES
+) -> Scenario:
+    """Histories that end with a pass up to their last entry, every table taken."""
+    chance = random.Random(seed)
+    protocol = chance.choice(protocols)
+    if protocol == "topic":
+        faults = [fault for fault in faults if fault not in OF_FILES] or ["none"]
+    clock = new_clock()
+    databases = [_Database(seed, number, clock) for number in range(histories)]
+    steps: list[Step] = []
+    for each in databases:
+        created = [*each.history.create("t0", 0), *each.history.create("t1", 1)]
+        steps += [Of(each.name, entry) for entry in created]
+    last = chance.randint(*passes) - 1
+    for number in range(last + 1):
+        turns = [each for each in databases for _ in range(each.chance.randint(*_COMMANDS))]
+        chance.shuffle(turns)
+        for each in turns:
+            if chance.random() < _FEED_STEPS:
+                _pause(databases)
+                steps.append(chance.choice(("midnight", "restart")))
+            steps += [Of(each.name, step) for step in each.command()]
+        _pause(databases)
+        times = sorted(each.step.commit_ts for each in steps if isinstance(each, Of) and not isinstance(each.step, int))
+        behind = 0 if number == last else chance.randrange(min(len(times), 5 * len(databases)))
+        fault = chance.choice(faults)
+        commit = chance.randint(1, 12 + 2 * len(databases)) if chance.random() < 0.5 else chance.randint(1, 12)
+        settings = [_settings(chance, databases, whole=whole) for whole in (False, True) if number < last]
+        again = chance.random() < (0.2 if number == last else 0.1)
+        # Random numbers of their own, so that a seed keeps its histories.
+        places = random.Random(f"{seed}/places/{number}")
+        during, after = (
+            _placed(each, places, databases, last=number == last) for each in settings or (Settings(), Settings())
+        )
+        steps.append(Pass(times[-1 - behind], fault, commit, during, after, again))
+    maintained = random.Random(f"{seed}/maintained").random() < _MAINTAINED
+    return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps, maintained)
+
+
+def _pause(databases: Sequence[_Database]) -> None:
+    for each in databases:
+        each.history.pause()
+
+
+def _settings(chance: random.Random, databases: Sequence[_Database], *, whole: bool) -> Settings:
+    """`whole`: nothing but names of tables and keys is other than usual, so that no table is held."""
+    excluded = frozenset(
+        f"{each.name}.{each.chance.choice(NAMES)}" for each in databases if each.chance.random() < 0.25
+    )
+    keys = frozenset(each.name for each in databases if each.chance.random() < 0.2)
+    if whole:
+        return Settings(excluded, keys=keys)
+    policy, start_date = chance.choice(_POLICIES), chance.choice(["2026-01-01", "2025-06-01"])
+    return Settings(excluded, keys=keys, policy=policy, start_date=start_date)
+
+
+def _placed(settings: Settings, chance: random.Random, databases: Sequence[_Database], *, last: bool) -> Settings:
+    """Now and then with tables taken by other patterns, or in other namespaces."""
+    moved = chance.random() < _MOVED
+    if last or chance.random() >= _PATTERNS:
+        return replace(settings, moved=moved)
+    left, prefix = chance.choice((None, *NAMES)), chance.choice(("*", "shop*", "????*"))
+    return replace(
+        settings,
+        excluded=settings.excluded | {f"{each.name}.{left}" for each in databases if left is not None},
+        include=tuple(f"{prefix}.{name}" for name in NAMES if name != left),
+        moved=moved,
+    )

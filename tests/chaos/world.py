@@ -1,4 +1,4 @@
-"""A lake that lives through histories."""
+"""A lake that lives through histories, compared with the model: the tables, each cut that was published, each event."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import datetime
 import itertools
 import logging
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from cdc_lakehouse import read
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease
 from cdc_lakehouse.operate.maintenance import Maintenance
+from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Encode
-from tests.chaos.history import Flush
-from tests.chaos.scenario import Midnight, Of, Pass, Restart, Scenario, Settings
-from tests.chaos.truth import Truth, WrongError
+from tests.chaos.history import Of, Pass, Scenario, Settings
 from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake, check_events, run_all
-from tests.kit.log import Ddl, fold
+from tests.kit.log import Ddl, fold, same, seen, values
 from tests.kit.topics import Record, TopicWriter
 from tests.servers.kafka import Broker, Sent
 
@@ -38,6 +38,9 @@ _MAINTENANCE: Final = {
 """Cuts are kept: all that were published are read."""
 _LATER: Final = datetime.timedelta(days=3)
 _RUNS: Final = itertools.count(1)
+_READ: Final = 3
+"""Of how many moments tables are read."""
+Name = tuple[str, str]
 
 
 @dataclass
@@ -52,6 +55,101 @@ class Tally:
     missed: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
     superseded: int = 0
+
+
+class Truth:
+    """What the tables of all databases of a feed are at a commit-ts, and what of the lake was compared with it."""
+
+    def __init__(self, feeds: Collection[Changefeed]) -> None:
+        self._feeds = feeds
+        self._at: dict[int, dict[Name, Any]] = {}
+        self._cuts: set[tuple[int, Name, int | None]] = set()
+        """Of cuts that were read, with the table's snapshot."""
+        self._current: dict[int, tuple[Any, Any]] = {}
+        """What the live tables were seen to hold, by their snapshots: a cut has the same ones."""
+
+    def tables(self, upto: int) -> dict[Name, Any]:
+        """Up to the checkpoint at most: what is behind it changes no more."""
+        if upto not in self._at:
+            self._at[upto] = {
+                (feed.database, name): table.typed()
+                for feed in self._feeds
+                for name, table in fold(feed.entries, upto).items()
+            }
+        return self._at[upto]
+
+    def check_tables(self, lake: TestLake, upto: int, except_for: Collection[str] = ()) -> None:
+        """The live tables are as of `upto`, but for some (`database.table`)."""
+        expected = self.tables(upto)
+        found = lake.tables()
+        left = {name for name in {*expected, *found} if ".".join(name) in except_for}
+        same("tables", sorted(found.keys() - left), sorted(expected.keys() - left))
+        for name in sorted(found.keys() - left):
+            shown = seen(found[name].schema(), found[name].scan())
+            same(f"table {name} at {upto}", shown, expected[name])
+            snapshot = found[name].current_snapshot()
+            if snapshot is not None and snapshot.schema_id == found[name].metadata.current_schema_id:
+                self._current[snapshot.snapshot_id] = shown
+
+    def check_cuts(self, lake: TestLake, *, purged: bool = False, once_more: bool = False) -> int:
+        """Every cut that was ever published is there, and shows by its snapshots what the model has at its
+        checkpoint-ts; gives how many cuts. What was read before is read again with `once_more`: a snapshot does not
+        change. `purged`: a table may be gone with its snapshots."""
+        if once_more:
+            self._current.clear()
+        cuts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in lake.machinery("checkpoints"):
+            cuts[row["checkpoint_ts"]].append(row)
+        missing = {upto for upto, _, _ in self._cuts} - cuts.keys()
+        assert not missing, f"cuts that were published are gone: {sorted(missing)}"
+        live = [
+            lake.lake.catalog.load_table(tuple(name.split(".", 1))) for name in lake.metadata() if name[:4] != "cdc_"
+        ]
+        tables = {snapshot.snapshot_id: table for table in live for snapshot in table.snapshots()}
+        tagged = {ref.snapshot_id for each in live for n, ref in each.metadata.refs.items() if n != "main"}
+        if unknown := tagged - {row["snapshot_id"] for rows in cuts.values() for row in rows}:
+            # Another cut of the same checkpoint-ts can have replaced theirs.
+            checkpoints = lake.lake.catalog.load_table((f"cdc_{lake.name}", "checkpoints"))
+            for scan in (checkpoints.scan(snapshot_id=each.snapshot_id) for each in checkpoints.snapshots()):
+                unknown -= set(scan.to_arrow().column("snapshot_id").to_pylist())
+        assert not unknown, f"snapshots are tagged that no cut has or had: {unknown}"
+        for upto, rows in cuts.items():
+            expected = self.tables(upto)
+            names = [(row["database"], row["table"]) for row in rows]
+            once = len(set(names)) == len(names) and not set(names) - expected.keys()
+            assert once, f"the cut at {upto} has {names}, where there are {sorted(expected)}"
+            for row, name in zip(rows, names, strict=True):
+                snapshot, what = row["snapshot_id"], f"{name} in the cut at {upto}"
+                if not once_more and (upto, name, snapshot) in self._cuts:
+                    continue
+                self._cuts.add((upto, name, snapshot))
+                same(f"number of rows of {what}", row["row_count"], len(expected[name][1]))
+                if snapshot in tables:
+                    if snapshot not in self._current:
+                        scan = tables[snapshot].scan(snapshot_id=snapshot)
+                        self._current[snapshot] = seen(scan.projection(), scan)
+                    same(what, self._current[snapshot], expected[name])
+                else:
+                    assert snapshot is None or purged, f"{what} is of a snapshot that no table has"
+        return len(cuts)
+
+    def check_reads(self, lake: TestLake, chance: random.Random) -> None:
+        """What `read` gives at some commit-ts up to the last cut is what the model has."""
+        last = lake.run().last_cut.checkpoint_ts
+        times = sorted({each.commit_ts for feed in self._feeds for each in feed.entries if each.commit_ts <= last})
+        for upto in chance.sample(times, min(len(times), _READ)):
+            for name, (columns, rows) in self.tables(upto).items():
+                try:
+                    found = read(lake.config, ".".join(name), as_of=upto)
+                except NotReadableError:
+                    # Rows that a change of the key moved are gone where the table was emptied later.
+                    entries = [each for feed in self._feeds if feed.database == name[0] for each in feed.entries]
+                    ddl = [(each.kind, each.commit_ts) for each in entries if isinstance(each, Ddl)]
+                    keyed = any(kind in ("rekey", "retype", "alter") and at <= upto for kind, at in ddl)
+                    if not keyed or not any(kind == "truncate" and at > upto for kind, at in ddl):
+                        raise
+                    continue
+                same(f"{name} read at {upto}", (found.column_names, values(found)), ([c for c, _ in columns], rows))
 
 
 Fault = Callable[["World", int], bool]
@@ -101,7 +199,6 @@ class World:
             lease._released.set()
 
     def run(self, **options: Any) -> Steps:
-        """A whole run with the lease."""
         with self.lease() as lease:
             return run_all(self.lake.run(clock=self.now, require_lease=lease.require, **options))
 
@@ -116,31 +213,26 @@ class World:
         return None
 
     def wait_for_lease(self) -> None:
-        """Whatever lease there is has ended."""
         self.offset += LEASE + datetime.timedelta(seconds=10)
 
     def configure(self, settings: Settings) -> None:
         self._purged = self._purged or settings.policy.get("ddl", {}).get("drop") == "purge"
-        keys = [self._keys(self.feeds[name]) for name in self.feeds if name in settings.keys]
+        # The keys that tables have anyway. They count for all of a table's rows: not where the key was another one.
+        unkeyed = ("rekey", "retype")
+        feeds = [feed for name, feed in self.feeds.items() if name in settings.keys]
+        keys = {
+            f"{feed.database}.{name}": {"primary_key": list(table.key)}
+            for feed in feeds
+            if not any(isinstance(each, Ddl) and each.kind in unkeyed for each in feed.entries)
+            for name, table in fold(feed.entries, feed.checkpoint_ts).items()
+        }
+        excluded = [name for name in sorted(settings.excluded) if any(fnmatchcase(name, p) for p in settings.include)]
         self.lake.configure(
-            tables={
-                "include": list(settings.include),
-                "exclude": [
-                    name for name in sorted(settings.excluded) if any(fnmatchcase(name, p) for p in settings.include)
-                ],
-                "settings": {name: key for each in keys for name, key in each},
-            },
+            tables={"include": list(settings.include), "exclude": excluded, "settings": keys},
             policy=settings.policy,
             start_date=settings.start_date,
             namespace=self.lake.name + ("_moved__{database}" if settings.moved else "__{database}"),
         )
-
-    def _keys(self, feed: Changefeed) -> list[tuple[str, Any]]:
-        """The keys that tables have anyway. They count for all of a table's rows: not where the key was another one."""
-        if any(isinstance(each, Ddl) and each.kind in ("rekey", "retype") for each in feed.entries):
-            return []
-        found = fold(feed.entries, feed.checkpoint_ts)
-        return [(f"{feed.database}.{name}", {"primary_key": list(table.key)}) for name, table in found.items()]
 
     def go_through(self, step: Pass, fault: Fault) -> None:
         for feed in self.feeds.values():
@@ -172,10 +264,8 @@ class World:
         # A table may wait that exchanges rows with one that is left out.
         waits = {name.partition(".")[0] for name in settings.excluded}
         wrongly = {n: w for n, w in held.items() if "configuration takes" not in w or n.partition(".")[0] not in waits}
-        if wrongly:
-            raise WrongError(f"held: {wrongly}")
-        if done.published.cut.checkpoint_ts != upto:
-            raise WrongError(f"the cut is {done.published.cut.checkpoint_ts}, not {upto}")
+        assert not wrongly, f"held: {wrongly}"
+        same("checkpoint-ts of the cut", done.published.cut.checkpoint_ts, upto)
         self.truth.check_tables(self.lake, upto, {*held, *settings.excluded})
         self.truth.check_cuts(self.lake, purged=self._purged)
 
@@ -185,8 +275,7 @@ class World:
             self.lake.feed, self.lake.lake, self.lake.session, clock=lambda: self.now() + _LATER
         ).maintain()
         failed = [each.deferred for each in done.tables if each.deferred is not None]
-        if failed:
-            raise WrongError(f"maintenance: {failed}")
+        assert not failed, f"maintenance: {failed}"
         self.tally.superseded += sum(each.counts["superseded_events"] for each in done.tables)
         for feed in self.feeds.values():
             feed.date += 1
@@ -200,16 +289,10 @@ class World:
         if not rebuild:
             # Events that are superseded are removed by maintenance: what was between two cuts is not known then.
             self.truth.check_reads(self.lake, self._chance)
-        before = self._metadata()
-        self.run()
-        changed = [name for name, place in self._metadata().items() if before.get(name) != place]
-        if changed:
-            raise WrongError(f"a run with nothing to do has changed {changed}")
+        with self.lake.without_changes():
+            self.run()
         self.tally.histories += len(self.feeds)
         self.tally.entries += sum(len(feed.entries) for feed in self.feeds.values())
-
-    def _metadata(self) -> dict[str, str]:
-        return {name: place for name, place in self.lake.metadata().items() if not name.endswith(".lease")}
 
 
 class _OfEvents(Maintenance):
@@ -242,7 +325,6 @@ def play(
     tally: Tally,
     broker: Callable[[], Broker] | None = None,
 ) -> TestLake:
-    """Raises where the lake is not as the model is."""
     world = World(new_lake, played, tally, broker)
     for step in played.steps:
         match step:
@@ -252,13 +334,13 @@ def play(
                 world.go_through(step, faults[step.fault])
                 if played.maintained:
                     world.maintain()
-            case Midnight():
+            case "midnight":
                 for feed in world.feeds.values():
                     feed.date += 1
-            case Restart():
+            case "restart":
                 for feed in world.feeds.values():
                     feed.restart()
-            case Of(database, Flush(lines)):
+            case Of(database, int(lines)):
                 world.feeds[database].flush(lines)
             case Of(database, entry):
                 world.feeds[database].send(entry)

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json
-from tests.kit.csv_sinks import csv, csv_with_old_values
+from tests.kit.changefeed import csv, csv_with_old_values
 from tests.lake import ID, NOON
 
 COLUMNS = (ID, SourceColumn("old", ColumnType.of("VARCHAR", length=50)), SourceColumn("ts", ColumnType.of("INT")))

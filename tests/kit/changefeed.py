@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,9 +14,8 @@ from typing import Final
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter
+from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter
 from tests.changelog.statements import in_odd_case
-from tests.kit import csv_sinks
 from tests.kit.log import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.kit.topics import TopicWriter
 
@@ -26,7 +25,8 @@ _ACTIONS: Final = {
     "rekey": 61, "remove partitioning": 72,
 }  # fmt: skip
 _ADD_KEY: Final = 32
-_BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
+_BARE: Final = INTEGERS | {"float", "double", "bit", "year"}
+_BARE_DEFAULTS: Final = _BARE | {"decimal"}
 _NOW: Final = "CURRENT_TIMESTAMP"
 _PARTITIONS: Final = (
     f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
@@ -39,7 +39,6 @@ Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
 
 
 def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
-    """Return the CREATE TABLE of a table."""
     key = [column for column in columns if column.primary_key]
     parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
     if len(key) > 1:
@@ -159,7 +158,6 @@ class Changefeed:
         return sorted(found, key=lambda path: (path.relative_to(self.sink).parts[2], path.parent.name, path.name))
 
     def entries_of(self, path: Path) -> list[RowChange]:
-        """The changes that a data file has."""
         content = path.read_bytes().decode()
         return [entry for entry, changes in self._sent if self._encode(changes[-1], self._now()) in content]
 
@@ -169,7 +167,7 @@ class Changefeed:
     def _line(self, change: SampleRowChange, encoded: datetime.datetime) -> str:
         if not self.csv:
             return sink_writer.canal_json(change, encoded)
-        return (csv_sinks.csv_with_old_values if self.old_values else csv_sinks.csv)(change, encoded)
+        return (csv_with_old_values if self.old_values else csv)(change, encoded)
 
     def _now(self) -> datetime.datetime:
         return _FIRST_DAY + datetime.timedelta(days=self.date)
@@ -307,3 +305,30 @@ def _source_column(column: Column, *, key: bool) -> SourceColumn:
     length, scale = (*numbers, None, None)[:2]
     kind = ColumnType.of(base, length=length, scale=scale)
     return SourceColumn(column.name, kind, nullable=not key, primary_key=key, default=column.default)
+
+
+# --- Changes as TiCDC writes them in csv ---
+
+
+def csv(change: SampleRowChange, encoded: datetime.datetime) -> str:
+    """A change as a csv row, with include-commit-ts."""
+    return _csv_row(change, change.kind[0], change.row)
+
+
+def csv_with_old_values(change: SampleRowChange, encoded: datetime.datetime) -> str:
+    """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
+    if change.old is None:
+        return _csv_row(change, change.kind[0], change.row, "false")
+    return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
+
+
+def _csv_row(change: SampleRowChange, op: str, row: Mapping[str, str | None], *is_update: str) -> str:
+    name = change.table.name
+    values = (_csv_value(row[column.name], column.type.name) for column in change.table.columns)
+    return ",".join((f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update, *values))
+
+
+def _csv_value(text: str | None, type_name: str) -> str:
+    if text is None:
+        return r"\N"
+    return text if type_name in _BARE else '"' + text.replace('"', '""') + '"'

@@ -63,10 +63,7 @@ class KillAtCommit:
     @contextlib.contextmanager
     def __call__(self, lake: TestLake) -> Iterator[Killed]:
         killed = Killed()
-        with (
-            open_catalog(lake) as catalog,
-            _refusals_that_are_logged() as logged,
-        ):
+        with open_catalog(lake) as catalog, _refusals_that_are_logged() as logged:
             catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(self.number)}")
             try:
                 yield killed

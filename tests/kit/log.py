@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from tests.kit import truth
+
 Values = dict[str, str | None]
 Key = tuple[str | None, ...]
 Kind = Literal[
@@ -79,7 +81,7 @@ class Table:
 
     def typed(self) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """Columns with their Iceberg types, and rows as Python values, each with its commit-ts at the end."""
-        columns = [(_name_in_lake(column.name), iceberg_type(column.type)) for column in self.columns]
+        columns = [(_name_in_lake(column.name), truth.iceberg_type(column.type)) for column in self.columns]
         rows = [
             (*(value(row[column.name], column.type) for column in self.columns), commit_ts)
             for row, commit_ts in self.rows.values()
@@ -229,37 +231,17 @@ def _name_in_lake(name: str) -> str:
     return f"{name}_" if name.lower().rstrip("_") == "_commit_ts" else name
 
 
-def iceberg_type(kind: str) -> str:
-    base, _, size = kind.partition("(")
-    if base == "decimal":
-        return f"decimal({size.removesuffix(')').replace(',', ', ')})"
-    return {
-        "int": "int",
-        "bigint": "long",
-        "datetime": "timestamp",
-        "timestamp": "timestamptz",
-        "date": "date",
-    }.get(base, "string")
-
-
 def value(text: str | None, kind: str) -> Any:
-    if text is None:
-        return None
-    match kind.partition("(")[0]:
-        case "int" | "bigint":
-            return int(text)
-        case "decimal":
+    """Decimals without zeros at their end, timestamps of a feed in Asia/Shanghai."""
+    match truth.iceberg_type(kind).partition("(")[0]:
+        case "decimal" if text is not None:
             return Decimal(text).normalize()
-        case "datetime" | "date" if "-00" in text[:10]:
-            return None  # A zero or partial date, by the default policy.
-        case "datetime":
-            return datetime.datetime.fromisoformat(text)
-        case "timestamp":  # Of a feed in Asia/Shanghai.
+        case "timestamptz" if text is not None:
             return datetime.datetime.fromisoformat(f"{text}+08:00")
-        case "date":
-            return datetime.date.fromisoformat(text)
-        case _:
+        case "string":
             return text
+        case _:
+            return truth.true_value(text, kind)
 
 
 def seen(schema: Any, scan: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
@@ -275,3 +257,7 @@ def values(table: Any) -> list[tuple[Any, ...]]:
         for row in zip(*cells, strict=True)
     ]
     return sorted(rows, key=repr)
+
+
+def same(what: str, found: object, expected: object) -> None:
+    assert found == expected, f"{what}:\n  found    {found}\n  expected {expected}"

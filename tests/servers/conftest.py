@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,13 +21,9 @@ from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.proxy import Proxy, proxy_before
-from tests.servers.tools import azurite, go_server
+from tests.servers.tools import azurite, go_server, run_tool
 
-_GROUPS = {
-    "kafka": {"kafka"},
-    "mysql": {"mysql"},
-    "stores": {"s3", "gcs", "azure", "new_bucket", "installed"},
-}
+_GROUPS = {"kafka": {"kafka"}, "mysql": {"mysql"}, "stores": {"s3", "gcs", "azure", "new_bucket", "installed"}}
 _USERS = itertools.count(1)
 
 
@@ -60,7 +55,7 @@ class S3Server:
         name = f"user{next(_USERS)}"
         owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
         command = [go_server("versitygw"), "admin", *owner, "create-user", "--role", "user"]
-        subprocess.run([*command, "--access", name, "--secret", secret], check=True, capture_output=True, timeout=60)
+        run_tool([*command, "--access", name, "--secret", secret])
         return name
 
 
@@ -146,12 +141,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("kafka"))
-    broker.start()
-    try:
+    with Broker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture

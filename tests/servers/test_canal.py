@@ -189,8 +189,8 @@ class CanalFeed:
         assert [row["offset"] for row in self.landed()] == list(range(len(keys)))
 
     def check_nothing_to_do(self) -> None:
-        before = self.lake.metadata()
-        assert self.run().loaded.commit_ts is None and self.lake.metadata() == before
+        with self.lake.without_changes():
+            assert self.run().loaded.commit_ts is None
 
     def loaded(self) -> list[dict[str, Any]]:
         return [event for event in self.lake.machinery("events") if event["op"] == "R"]

@@ -445,9 +445,8 @@ def test_transactions_are_read_when_they_are_committed(new_feed: NewFeed, kafka:
     kafka.send_in_transaction(feed.topic, [b"never"] * 3, commit=False)
     batch, _ = feed.run()
     assert [(s.start, s.end, s.records) for s in batch.segments] == [(0, 4, 0)]
-    before = feed.lake.metadata()
-    feed.run()
-    assert feed.lake.metadata() == before
+    with feed.lake.without_changes():
+        feed.run()
     feed.send(b"a")
     kafka.send_in_transaction(feed.topic, [b"b", b"c"])
     kafka.send_in_transaction(feed.topic, [b"never"], commit=False)

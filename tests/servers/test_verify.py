@@ -1,27 +1,210 @@
-"""`verify` against a MySQL: what differs is found, each time and to the value, and nothing else is."""
+"""`verify` against a MySQL: what differs is found, each time and to the value, and nothing else is. `--repair` puts it
+right by events, and it stays so; in both format versions."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import json
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
+from pydantic import TypeAdapter
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType
+from pymysql.converters import conversions
 
-from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.changelog.ddl.statements import parse_type
+from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName, quoted
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import VerifyConfig, load
+from cdc_lakehouse.decoders.event_schema import EVENTS
+from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.files import live_files
 from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
 from cdc_lakehouse.sources.database.client import SourceDatabase
-from tests.servers.mysql import MySqlServer
-from tests.servers.verified import USER, Row, VerifiedFeed
+from tests.kit import hand_sinks
+from tests.kit import scripted_lake as script
+from tests.kit.hand_sinks import CREATE, CSV, HandSink
+from tests.kit.lakes import TestLake
+from tests.pipeline import T0, lake_in
+from tests.servers.mysql import MySqlServer, Session
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.filterwarnings("ignore:Merge on read is not yet supported"),
-]
+_MERGED = pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")
+pytestmark = [pytest.mark.spark, pytest.mark.server, _MERGED]
+
+# --- Tables of a MySQL with the same rows in a lake, by the client's own Python values, not by what compares them ---
+
+USER, PASSWORD = "verify", "a/b@c:%"
+_TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
+
+Row = dict[str, Any]
+
+
+class VerifiedSource:
+    """Database `d` of a server, empty, with a user who may read it, for a feed of `lake`."""
+
+    lake: TestLake
+
+    def __init__(self, server: MySqlServer, **connection: Any) -> None:
+        self.session = Session(server, **connection)
+        self.address = f"127.0.0.1:{server.port}"
+        self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
+        self.execute("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
+        self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
+        self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
+
+    def execute(self, *statements: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """What the last one gives."""
+        return [self.session.rows(statement, values) for statement in statements][-1]
+
+    def columns(self, table: str) -> tuple[SourceColumn, ...]:
+        found = self.execute(
+            "SELECT column_name, column_type, is_nullable = 'YES', column_key = 'PRI', extra "
+            "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
+            values=[table],
+        )
+        return tuple(
+            SourceColumn(
+                name,
+                parse_type(declared if isinstance(declared, str) else declared.decode()),
+                bool(nullable),
+                bool(key),
+                virtual="configured" if "VIRTUAL" in extra else None,
+            )
+            for name, declared, nullable, key, extra in found
+        )
+
+    def configure(self) -> None:
+        """The feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""
+        document = json.loads(self.lake.config_path.read_text())
+        document["feeds"][0]["verify"] = {"url": f"mysql://{USER}:${{SOURCE_PASSWORD}}@{self.address}"}
+        self.lake.config_path.write_text(json.dumps(document))
+
+    def call(self, *options: str, password: str = PASSWORD, answer: str = "") -> Result:
+        """`verify`, with what it reads from its input."""
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
+        arguments = ["verify", "--pause", "0", *options]
+        return CliRunner().invoke(main, arguments, env=environment, input=answer, catch_exceptions=False)
+
+
+class VerifiedFeed(VerifiedSource):
+    """A feed of such a database, whose lake has what `copy` brings there."""
+
+    def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
+        super().__init__(server, conv=_CONVERSIONS)
+        self.lake = lake_in(directory, **feed)
+        self.configure()
+        self._cut: dict[str, tuple[int | None, int]] = {}
+        self.checkpoint_ts = T0
+
+    def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
+        """The table's rows into the lake, after `change`; and a cut that has them."""
+        columns = self.columns(table)
+        where = CurrentTables(self.lake.lake, self.lake.feed).identifier(TableName("d", table))
+        self.checkpoint_ts += 10
+        carried = [column for column in columns if column.virtual is None]
+        # Dates and times are text where zero dates are.
+        texts = _ZONED if self.lake.feed.zero_dates_of("d", table) == "string" else frozenset[str]()
+        types = {
+            column.name: "string" if column.type.name in texts else iceberg_type(column.type) for column in carried
+        }
+        fields = [NestedField(n, name, _TYPE.validate_python(type)) for n, (name, type) in enumerate(types.items(), 1)]
+        fields.append(NestedField(len(fields) + 1, "_commit_ts", _TYPE.validate_python("long")))
+        arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=False)
+        names = ", ".join(_read(quoted(column.name), column.type) for column in carried)
+        rows = [dict(zip(types, row, strict=True)) for row in self.execute(f"SELECT {names} FROM {quoted(table)}")]
+        for row in rows:
+            for column in carried:
+                row[column.name] = _value(row[column.name], types[column.name])
+        change(rows)
+        found = self.lake.lake.load(where)
+        if found is None:
+            script.create(self.lake, table, at=self.checkpoint_ts, columns=columns)
+            found = script.current_table(self.lake, table, arrow)
+        # A table that has no row yet warns that nothing was deleted.
+        (found.overwrite if found.current_snapshot() else found.append)(
+            pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow)
+        )
+        snapshot = self.lake.lake.existing(where).current_snapshot()
+        self._cut[table] = snapshot and snapshot.snapshot_id, len(rows)
+        self.publish()
+
+    def events(self, table: str, events: Sequence[tuple[int, dict[str, str]]]) -> None:
+        """Inserts (commit-ts, row) that are in `events`, whether a cut has them or not."""
+        where = system_table(self.lake.name, "events")
+        self.lake.lake.ensure_namespace(where.namespace)
+        found = self.lake.lake.load(where) or self.lake.lake.catalog.create_table(where.parts, EVENTS)
+        rows = [
+            {"feed_date": "2026-06-01", "schema_name": "d", "table_name": table, "op": "I", "commit_ts": commit_ts,
+             "after": json.dumps(row), "segment": "s", "line": n, "synthetic": False}
+            for n, (commit_ts, row) in enumerate(events)
+        ]  # fmt: skip
+        found.append(pa.Table.from_pylist(rows, EVENTS))
+
+    def publish(self, held: tuple[tuple[str, str], ...] = ()) -> None:
+        script.publish(self.lake, self._cut, dict(held), at=self.checkpoint_ts)
+
+    def verify(self, *options: str, code: int) -> list[Row]:
+        """The tables of the result, by `verify --json`."""
+        result = self.call("--json", *options)
+        assert result.exit_code == code, result.output
+        (feed,) = json.loads(result.stdout)["feeds"]
+        assert feed["error"] is None and feed["server"].startswith("8.0")
+        return feed["tables"]
+
+    @property
+    def url(self) -> str:
+        return f"mysql://{USER}:{PASSWORD}@{self.address}"
+
+
+_ZONED = frozenset({"date", "datetime", "timestamp"})
+# Dates and times as they are sent: some are none.
+_CONVERSIONS = {key: value for key, value in conversions.items() if key not in (7, 10, 11, 12)}
+
+
+def _read(name: str, type: ColumnType) -> str:
+    # All digits of a FLOAT, and numbers without ZEROFILL.
+    return f"{name} + 0e0" if type.name == "float" else f"{name} + 0" if type.name == "bit" else name
+
+
+def _value(value: Any, iceberg: str) -> Any:
+    """A value of the client's as one that pyarrow takes for the Iceberg type."""
+    if value is None:
+        return None
+    match iceberg.partition("(")[0]:
+        case "date" | "timestamp" | "timestamptz" as kind:
+            read = datetime.date.fromisoformat if kind == "date" else datetime.datetime.fromisoformat
+            with contextlib.suppress(ValueError):
+                return read(value + "+00:00" if kind == "timestamptz" else value)
+            return None
+        case "decimal":
+            return Decimal(value)
+        case "int" | "long":
+            return int(value)
+        case "string" if isinstance(value, Decimal):
+            return f"{value:f}"
+        case "string" if isinstance(value, bytes):
+            return value.decode("latin-1")
+        case _:
+            return value
+
+
+# --- What differs is found ---
 
 
 @pytest.fixture
@@ -49,7 +232,6 @@ def by_id(number: int, **values: Any) -> Callable[[list[Row]], None]:
 
 
 def named(table: Row) -> list[tuple[Any, ...]]:
-    """Kind, key and columns of each difference."""
     return sorted((each["kind"], *each["key"].values(), *each["columns"]) for each in table["differences"])
 
 
@@ -130,8 +312,7 @@ def test_floats_are_compared_to_the_last_bit(feed: VerifiedFeed) -> None:
     doubles += [draw.randint(-(10**6), 10**6) / 10 ** draw.randint(0, 6) for _ in range(1000)]
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY, f FLOAT, d DOUBLE)")
     rows = [(n, value if abs(value) < 3e38 else None, value) for n, value in enumerate(doubles)]
-    with feed.connection.cursor() as cursor:
-        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", rows)
+    feed.session.cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", rows)
     feed.copy("t")
     (table,) = feed.verify(code=0)
     assert table["different_buckets"] == 0
@@ -145,7 +326,7 @@ def test_odd_names_and_keys_are_compared(feed: VerifiedFeed) -> None:
     quoted = table.replace("`", "``")
     feed.execute(
         f"CREATE TABLE `{quoted}` (`a``b.c` VARCHAR(20), `%d \"'` INT, `tIme` DATETIME(3), `val\\ue` TEXT, "
-        "PRIMARY KEY (`tIme`, `a``b.c`, `%d \"'`))",
+        "PRIMARY KEY (`tIme`, `a``b.c`, `%d \"'`))"
     )
     for key in [
         ("it's", 1, "2020-01-01"),
@@ -235,8 +416,7 @@ def test_counts_are_whole_beyond_what_is_shown(feed: VerifiedFeed, monkeypatch: 
     monkeypatch.setattr(verify, "_ROWS_OF_A_BUCKET", 5)
     monkeypatch.setattr(verify, "_BUCKETS_OF_A_STATEMENT", 3)
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    with feed.connection.cursor() as cursor:
-        cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(n, n) for n in range(200)])
+    feed.session.cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(n, n) for n in range(200)])
 
     def change(rows: list[Row]) -> None:
         for row in rows[:15]:
@@ -295,3 +475,154 @@ def test_key_with_events_above_the_cut_is_changing(feed: VerifiedFeed) -> None:
     feed.events("t", [(feed.checkpoint_ts + 1, second)])
     found = verified(feed)
     assert (found.result, found.differing_keys, found.changing) == ("equal", 0, 1)
+
+
+# --- Repairs ---
+
+TABLE = (
+    "CREATE TABLE t (id BIGINT, at DATETIME(3), v INT, s VARCHAR(50), ts TIMESTAMP NULL, b VARBINARY(10), "
+    "e ENUM('a','b'), d DECIMAL(10,2), PRIMARY KEY (id, at))"
+)
+MOMENT = datetime.datetime(2026, 1, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 - as the source has it
+# The csv has TIMESTAMP in the feed's zone, and bytes in base64.
+LOGGED = '"2026-01-01 12:00:00.250"', "{v}", '"s{id}"', '"2026-01-01 20:00:00"', '"AP8="', '"b"', "1.50"
+
+
+def change(op: str, at: int, id: int, v: int) -> str:
+    return hand_sinks.row(op, "t", at, str(id), *(text.format(id=id, v=v) for text in LOGGED))
+
+
+class RepairedFeed(VerifiedSource):
+    """A sink made by hand that says what `logged` says of table `t`, and a MySQL that has `rows`."""
+
+    def __init__(self, server: MySqlServer, new_lake: Callable[..., TestLake]) -> None:
+        super().__init__(server)
+        self.execute(TABLE)
+        self.lake = new_lake(source={**CSV, "time_zone": "Asia/Shanghai"})
+        self.set_tables({"settings": {"d.t": {"format_version": 2}}})
+        self.sink = HandSink(self.lake.sink)
+        self.sink.schema("t", 0, *self.columns("t"), action=CREATE, query=TABLE)
+
+    def set_tables(self, tables: dict[str, Any]) -> None:
+        self.lake.configure(tables=tables)
+        self.configure()
+
+    def insert(self, id: int, v: int) -> None:
+        more = f"{v}, 's{id}', '2026-01-01 12:00:00', 0x00ff, 'b', 1.5"
+        self.execute(f"INSERT INTO t VALUES ({id}, '2026-01-01 12:00:00.250', {more})")
+
+    def log(self, index: int, upto: int, *changes: str) -> None:
+        self.sink.rows("d/t", 0, *changes, index=index)
+        self.sink.checkpoint(upto)
+
+    def verify(self, *options: str, code: int, answer: str = "") -> Result:
+        result = self.call(*options, answer=answer)
+        assert result.exit_code == code, result.output
+        return result
+
+    def deletes(self) -> tuple[int, set[str]]:
+        """The format version of the table, and the kinds of deletes that its files have."""
+        table = self.lake.tables()["d", "t"]
+        return table.format_version, {
+            "positions" if each.place is None else "vector" for file in live_files(table) for each in file.deletes
+        }
+
+    def values(self) -> dict[int, int]:
+        return {each[0]: each[2] for each in self.lake.rows("t")}
+
+    def repairs(self) -> list[tuple[Any, ...]]:
+        rows = [each for each in self.lake.machinery("segments") if each["kind"] == "repair"]
+        return [
+            (each["inserts"], each["updates"], each["deletes"])
+            for each in sorted(rows, key=lambda each: each["segment"])
+        ]
+
+
+@pytest.fixture
+def repaired(
+    mysql: MySqlServer, new_lake: Callable[..., TestLake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> RepairedFeed:
+    found = RepairedFeed(mysql, new_lake)
+    places = {"CDC_LAKEHOUSE_CONFIG": found.lake.config_path, "DAGSTER_HOME": tmp_path / "home"}
+    for name, value in {**places, "SOURCE_PASSWORD": PASSWORD}.items():
+        monkeypatch.setenv(name, str(value))
+    return found
+
+
+@pytest.mark.in_turn
+def test_differences_are_repaired_and_stay_repaired(repaired: RepairedFeed) -> None:
+    repaired.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
+    repaired.lake.go_through()
+    for id, v in ((1, 1), (2, 22), (4, 4)):
+        repaired.insert(id, v)
+    # The check finds what the command finds.
+    (check,) = evaluated(repaired)
+    assert not check.passed and check.metadata["differing_keys"].value == 3
+    assert "d.t: extra id=3" in str(check.metadata["differing"].value)
+    # Nothing happens without a yes.
+    asked = repaired.verify("--repair", code=1, answer="n\n")
+    assert "not confirmed" in asked.output and repaired.repairs() == []
+    (done,) = json.loads(repaired.verify("--repair", "--yes", "--json", code=0).stdout)["feeds"]
+    assert done["result"] == "different" and done["repair"]["not_repaired"] == {}
+    assert done["repair"]["tables"] == [
+        {"database": "d", "table": "t", "checkpoint_ts": hand_sinks.T0 + 10, "inserted": 1, "updated": 1, "deleted": 1}
+    ]
+    repaired.verify(code=0)
+    moment = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    others = MOMENT, moment, b"\0\xff", "b"
+    assert [(each[1], each[4], each[5], each[6]) for each in repaired.lake.rows("t")] == [others] * 3
+    (segment,) = [each for each in repaired.lake.machinery("segments") if each["kind"] == "repair"]
+    assert (segment["table"], segment["state"], "@" in segment["requested_by"]) == ("t", "decoded", True)
+    assert (repaired.repairs(), evaluated(repaired)[0].passed) == ([(1, 1, 1)], True)
+    assert repaired.deletes() == (2, {"positions"})
+
+    # It goes on in format version 3.
+    repaired.set_tables({})
+    # A second repair of the same cut counts more than the first, also where it deletes.
+    repaired.execute("DELETE FROM t WHERE id = 4", "UPDATE t SET v = 23 WHERE id = 2")
+    repaired.insert(3, 33)
+    repaired.verify("--repair", "--yes", code=0)
+    repaired.verify(code=0)
+    assert repaired.deletes() == (3, {"positions", "vector"}), "earlier files of positions stay"
+    assert repaired.values() == {1: 1, 2: 23, 3: 33} and repaired.repairs() == [(1, 1, 1), (1, 1, 1)]
+
+    # The log goes on where it was: what it says counts more than a repair, and of other rows the repair stays.
+    repaired.log(2, 20, change("U", 12, 3, 34), change("I", 13, 5, 5))
+    repaired.lake.go_through()
+    assert repaired.values() == {1: 1, 2: 23, 3: 34, 5: 5}
+    # So it does where the table is computed anew from its events.
+    table = repaired.lake.tables()["d", "t"]
+    repaired.lake.lake.catalog.drop_table(table.name())
+    repaired.lake.configure(tables={"exclude": ["d.none"]})
+    repaired.lake.go_through()
+    assert repaired.values() == {1: 1, 2: 23, 3: 34, 5: 5}
+
+
+def test_run_beside_a_repair_keeps_what_the_log_says(repaired: RepairedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is over before the repair is confirmed."""
+    repaired.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
+    repaired.lake.go_through()
+    for id, v in ((1, 11), (2, 22), (4, 4)):
+        repaired.insert(id, v)
+
+    def confirm(*_: object, **__: object) -> bool:
+        repaired.log(
+            2, 20, change("U", 12, 2, 222), change("D", 13, 3, 3), change("I", 14, 4, 44), change("I", 15, 5, 5)
+        )
+        repaired.lake.go_through()
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    assert "repaired d.t" in repaired.verify("--repair", code=0).output
+    assert repaired.values() == {1: 11, 2: 222, 4: 44, 5: 5} and repaired.repairs() == [(1, 2, 1)]
+    repaired.lake.lake.catalog.drop_table(repaired.lake.tables()["d", "t"].name())
+    repaired.lake.configure(tables={"exclude": ["d.none"]})
+    repaired.lake.go_through()
+    assert repaired.values() == {1: 11, 2: 222, 4: 44, 5: 5}, "computed anew"
+
+
+def evaluated(feed: RepairedFeed) -> Sequence[dg.AssetCheckEvaluation]:
+    """What the scheduled job finds."""
+    definitions = build_definitions(load(feed.lake.config_path))
+    done = definitions.resolve_job_def(f"{feed.lake.name}_verify").execute_in_process()
+    return done.get_asset_check_evaluations()

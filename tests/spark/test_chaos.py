@@ -10,7 +10,7 @@ import pytest
 
 from tests import SEED, TURN
 from tests.chaos.faults import FAULTS
-from tests.chaos.scenario import Pass, Protocol, scenario
+from tests.chaos.history import Pass, Protocol, scenario
 from tests.chaos.world import Tally, play
 from tests.kit.lakes import TestLake
 

@@ -20,9 +20,8 @@ from cdc_lakehouse.operate.state import uncounted_lines
 from tests import LONG
 from tests.kit import data_sets as packed
 from tests.kit.data_sets import ARCHIVES, apply_stage
-from tests.kit.jobs import divide_tables, let_spark_do_all
 from tests.kit.kafka import MemoryTopic
-from tests.kit.lakes import TestLake, lake_section, run_all
+from tests.kit.lakes import TestLake, divide_tables, lake_section, let_spark_do_all, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

@@ -39,9 +39,8 @@ from tests.kit.hand_sinks import (
     row,
     text,
 )
-from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCall
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import TestLake, check_events, let_spark_do_all, run_all
 
 pytestmark = pytest.mark.spark
 

@@ -23,7 +23,7 @@ from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
 from tests.kit.log import Column, Ddl, Entry, RowChange, fold
 from tests.kit.log import values as seen
-from tests.servers.duck import rows_in_duckdb
+from tests.servers.tools import rows_in_duckdb
 
 # In one worker, which makes the cuts once.
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("reading")]
