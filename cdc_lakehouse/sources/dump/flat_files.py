@@ -159,9 +159,6 @@ class StatementError(DumpError):
     """A table's schema file does not give its columns. The other tables of the dump can be loaded."""
 
 
-CreateStatement = DumpedTable
-
-
 def read_create_table(store: ObjectStore, file: StoredObject) -> tuple[str, ddl.CreateTable]:
     """Read the CREATE TABLE statement of a file: its text, without a semicolon, and its parsed form. Raises
     `StatementError` when it has none, has several, or has one that cannot be parsed, and as `read_text` does."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources import read_json
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import DumpedTable, UnreadTable
-from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, CreateStatement, position_of, read_table
+from cdc_lakehouse.sources.dump.flat_files import TIDB_LOG, position_of, read_table
 from cdc_lakehouse.sources.dump.reading import read_small
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
@@ -46,41 +46,26 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
-    """Read a dump of MySQL Shell. Raises as `directory.read_dump` does."""
     files = _Files(store, {found.path: found for found in contents.list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
-        raise SourceError(
-            f"the dump is not finished, or not there: it has no {missing[0]}",
-            segment=missing[0],
-            advice="check source.initial.uri, wait until the dump is finished, or dump again into an empty directory",
-        )
+        said = f"the dump is not finished, or not there: it has no {missing[0]}"
+        advice = "check source.initial.uri, wait until the dump is finished, or dump again into an empty directory"
+        raise SourceError(said, segment=missing[0], advice=advice)
     start, done = files.document(_START), files.document(_DONE)
     if start.of("consistent", bool) is False:
-        raise SourceError(
-            "the dump is not of one point: it was made with consistent: false",
-            segment=_START,
-            advice="dump again with consistent: true",
-        )
+        said = "the dump is not of one point: it was made with consistent: false"
+        raise SourceError(said, segment=_START, advice="dump again with consistent: true")
     charset = start.of("defaultCharacterSet", str)
     if charset is not None and charset not in _UTF8:
-        raise SourceError(
-            f"the dump's text is in {charset}, which is not read",
-            segment=_START,
-            advice="dump again with defaultCharacterSet: utf8mb4",
-        )
+        said = f"the dump's text is in {charset}, which is not read"
+        raise SourceError(said, segment=_START, advice="dump again with defaultCharacterSet: utf8mb4")
     utc = start.of("tzUtc", bool)
     if utc and initial.time_zone != "UTC":
-        raise SourceError(
-            f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
-            segment=_START,
-            advice="leave out source.initial.time_zone",
-        )
+        said = f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}"
+        raise SourceError(said, segment=_START, advice="leave out source.initial.time_zone")
     if utc is False and "time_zone" not in initial.model_fields_set:
-        raise SourceError(
-            "the dump has times in the zone of its server (tzUtc: false), which it does not say",
-            segment=_START,
-            advice="set source.initial.time_zone to that zone",
-        )
+        said = "the dump has times in the zone of its server (tzUtc: false), which it does not say"
+        raise SourceError(said, segment=_START, advice="set source.initial.time_zone to that zone")
     tables: list[DumpedTable | UnreadTable] = []
     for database in start.names("schemas"):
         basename = _basename(start, database)
@@ -88,11 +73,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
         files.known |= {f"{basename}.json", f"{basename}.sql"}
         for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
             if schema.of(flag, bool) is False:
-                raise SourceError(
-                    f"the dump of the database {database!r} has no {lacks}",
-                    segment=schema.path,
-                    advice="dump again without ddlOnly and dataOnly",
-                )
+                said = f"the dump of the database {database!r} has no {lacks}"
+                raise SourceError(said, segment=schema.path, advice="dump again without ddlOnly and dataOnly")
         counted = done.within("tableRows").within(database)
         for table in schema.names("tables"):
             name = TableName(database, table)
@@ -107,11 +89,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> contents.Dump:
     contents.refuse_unknown(unknown, "MySQL Shell")
     log, offset, gtid = start.of("binlogFile", str), start.of("binlogPosition", int), start.of("gtidExecuted", str)
     if log == TIDB_LOG:
-        raise SourceError(
-            "the dump is of TiDB, of which MySQL Shell does not read one snapshot",
-            segment=_START,
-            advice="dump TiDB with Dumpling",
-        )
+        said = "the dump is of TiDB, of which MySQL Shell does not read one snapshot"
+        raise SourceError(said, segment=_START, advice="dump TiDB with Dumpling")
     if log and start.of("gtidExecutedInconsistent", bool):
         gtid = None  # Of another moment than the rows.
     position = position_of(log, None if offset is None else str(offset), gtid, _START)
@@ -129,7 +108,6 @@ class _Document:
     values: Mapping[str, Any]
 
     def of(self, key: str, kind: type[_Value]) -> _Value | None:
-        """Return the value of a key; None where it is missing."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise DumpError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
@@ -154,14 +132,12 @@ class _Files:
         self.known: set[str] = set()
 
     def required(self, path: str) -> StoredObject:
-        """Return an object that must exist. Raises `SourceError` when it does not."""
         if path not in self.objects:
             raise DumpError("a file of the dump is not there", segment=path)
         self.known.add(path)
         return self.objects[path]
 
     def document(self, path: str) -> _Document:
-        """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.required(path))
         return _Document(path, read_json(content, "the dump's metadata", partial(DumpError, segment=path)))
 
@@ -188,9 +164,9 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
     stored = [file for part in parts or [basename] for file in _chunks(files, part, extension, document.path)]
     files.known |= {f"{file.path}{ending}" for file in stored for ending in ("", ".idx")}
 
-    def dumped(statement: CreateStatement) -> tuple[contents.DumpFile, ...]:
-        notation, of = _notation(document, statement), _COMPRESSIONS[compression]
-        return tuple(contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
+    def dumped(table: DumpedTable) -> Iterator[contents.DumpFile]:
+        notation, of = _notation(document, table), _COMPRESSIONS[compression]
+        return (contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
 
     return read_table(files.store, schema, name, dumped, rows)
 
@@ -204,10 +180,7 @@ def _basename(document: _Document, name: str) -> str:
 
 def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:
     """Return the files of a table or a partition: one with all rows, or chunks up to the one that is marked as the
-    last.
-
-    Raises `SourceError` when one is missing.
-    """
+    last. Raises `SourceError` when one is missing."""
     whole = files.objects.get(f"{basename}.{extension}")
     if whole is not None:
         return [whole]
@@ -220,29 +193,20 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
         path = f"{basename}@{number}.{extension}"
         if path not in files.objects:
             if f"{path}{_UNFINISHED}" in files.objects:
-                raise DumpError(
-                    "the dump is not finished: a file is being written",
-                    segment=f"{path}{_UNFINISHED}",
-                    advice="wait until it is finished, or dump again into an empty directory",
-                )
-            raise DumpError(
-                f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}",
-                segment=origin,
-            )
+                said = "the dump is not finished: a file is being written"
+                advice = "wait until it is finished, or dump again into an empty directory"
+                raise DumpError(said, segment=f"{path}{_UNFINISHED}", advice=advice)
+            said = f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}"
+            raise DumpError(said, segment=origin)
         found.append(files.objects[path])
 
 
-def _notation(document: _Document, statement: CreateStatement) -> contents.TextNotation:
+def _notation(document: _Document, table: DumpedTable) -> contents.TextNotation:
     options = document.within("options")
     columns = tuple(options.names("columns"))
-    unknown = [each for each in columns if each not in statement.columns]
-    missing = [each for each in statement.row_columns if each not in columns]
-    if unknown or missing:
-        raise DumpError(
-            f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
-            f"{', '.join(statement.row_columns)}",
-            segment=document.path,
-        )
+    if not {*table.row_columns} <= {*columns} <= {*table.columns}:
+        said = f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
+        raise DumpError(said + ", ".join(table.row_columns), segment=document.path)
     escape = _required(options, "fieldsEscapedBy")
     decoded = options.within("decodeColumns")
     encoded = {column: decoded.of(column, str) or "" for column in decoded.values}
