@@ -23,7 +23,7 @@ gc.set_threshold(50_000)
 _SECTIONS: Final = {
     "Set up": {
         "init": ("init:command", "Inspect a change log and write a lakehouse.yaml for it."),
-        "doctor": ("init:doctor", "Test each part of the configuration on this machine."),
+        "doctor": ("doctor:command", "Test each part of the configuration on this machine."),
         "config": ("config:command", "Print the JSON Schema of lakehouse.yaml."),
         "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
     },
@@ -36,14 +36,14 @@ _SECTIONS: Final = {
     "Look": {
         "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
         "show": ("show:command", "Print rows of current-state tables."),
-        "connect": ("show:connect", "Print how an engine reads a table."),
+        "connect": ("connect:command", "Print how an engine reads a table."),
         "schema": ("show:schema", "Show the columns of a table, and the DDL that made them."),
-        "plan": ("show:plan", "Show what pending DDL will do, without doing it."),
+        "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
         "ui": ("report:ui", "Serve the report as a status page."),
         "report": ("report:command", "Write a page of HTML about each feed."),
         "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
-        "alerts": ("init:alerts", "Test the receivers of alerts."),
+        "alerts": ("doctor:alerts", "Test the receivers of alerts."),
     },
     "Decide": {
         "hold": ("decisions:hold", "Keep a table as it is until it is resumed."),

@@ -1,5 +1,4 @@
-"""What a feed begins with: `cdc-lakehouse init` writes a `lakehouse.yaml` from what a source shows, `doctor` checks
-whether a configuration works on this machine, and `alerts` whether its receivers can be reached."""
+"""`cdc-lakehouse init`: write a `lakehouse.yaml` from what a source shows."""
 
 from __future__ import annotations
 
@@ -9,23 +8,20 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import yaml
 
-from cdc_lakehouse.adopt.detect import ENGINES, LATEST_FORMAT, add_dump, detect_source, format_version_for
-from cdc_lakehouse.adopt.diagnose import Finding, diagnose
-from cdc_lakehouse.adopt.plan import source_tables
-from cdc_lakehouse.commands.common import DONE, HELD, configured, exits, print_json, say
-from cdc_lakehouse.config import LakehouseConfig, anchor_uri
+from cdc_lakehouse.commands.common import DONE, exits, print_json, say
+from cdc_lakehouse.commands.detect import ENGINES, LATEST_FORMAT, add_dump, detect_source, format_version_for
+from cdc_lakehouse.commands.plan import source_tables
+from cdc_lakehouse.config import anchor_uri
 from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema, validate
 from cdc_lakehouse.config.reporting import some
-from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError
+from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.operate.alerts import receiver_label, send_test
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import Location
@@ -236,65 +232,3 @@ def _value(value: Any) -> str:
         return value
     # JSON is also YAML.
     return json.dumps(value, ensure_ascii=False)
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@configured
-def doctor(config: LakehouseConfig, as_json: bool) -> int:
-    """Test each part of the configuration on this machine, and advise on failures.
-
-    Java, Spark's jars, disk and memory, the catalog and the warehouse (test files are removed), each source with its
-    permissions and tables, the clock, and the dump and the database of a feed that has one. No table is changed.
-
-    Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
-
-    \b
-    Example:
-      cdc-lakehouse doctor
-    """
-    findings: list[Finding] = []
-    for finding in diagnose(config):
-        findings.append(finding)
-        if not as_json:
-            mark = {"ok": "ok", "warning": "warning", "failed": "FAILED"}[finding.outcome]
-            say(f"{mark:<7}  {finding.part}: {finding.said}")
-            if finding.advice is not None:
-                say(f"         {finding.advice}")
-    if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings]})
-    return HELD if any(finding.outcome == "failed" for finding in findings) else DONE
-
-
-@click.group(name="alerts")
-def alerts() -> None:
-    """Test the receivers of alerts."""
-
-
-@alerts.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@configured
-def test(config: LakehouseConfig, as_json: bool) -> int:
-    """Send a test message to each receiver of `alerts`, and print which accepted it.
-
-    Exit code 0: all accepted it. 1: one did not. 2: the configuration is wrong or has no receivers.
-
-    \b
-    Example:
-      cdc-lakehouse alerts test
-    """
-    if not config.alerts:
-        raise ConfigurationError("the configuration has no receivers of alerts", advice="add them as `alerts`")
-    errors: dict[str, str | None] = {}
-    for position, receiver in enumerate(config.alerts):
-        label = receiver_label(receiver, position)
-        errors[label] = None
-        try:
-            send_test(receiver)
-        except AlertNotSentError as error:
-            errors[label] = str(error)
-        if not as_json:
-            say(f"{label}: {errors[label] or 'took the message'}")
-    if as_json:
-        print_json({"receivers": [{"receiver": label, "error": error} for label, error in errors.items()]})
-    return DONE if all(error is None for error in errors.values()) else HELD

@@ -1,21 +1,17 @@
-"""`cdc-lakehouse show` prints rows of a current-state table, as of the published cut or of another moment;
-`connect` prints how an engine reads it; `schema` its columns in the source and in the lake, and the DDL that made them;
-`plan` what pending DDL will do. No JVM is started."""
+"""`cdc-lakehouse show` prints rows of a current-state table, as of the published cut or of another moment; `schema` its
+columns in the source and in the lake, and the DDL that made them. No JVM is started."""
 
 from __future__ import annotations
 
 import csv
 import datetime
 import io
-from dataclasses import asdict
 from typing import Any
 
 import click
 
-from cdc_lakehouse.adopt.connect import SUPPORTED, snippet
-from cdc_lakehouse.adopt.plan import FeedPlan, plan_ddl
 from cdc_lakehouse.changelog.mysql_types import type_text
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.common import DONE, Asked, grid, of_feeds, printable, say, short
 from cdc_lakehouse.config.reporting import guess, plural, some
 from cdc_lakehouse.errors import ConfigurationError
@@ -136,32 +132,6 @@ def _cell(value: object) -> str:
 
 
 @click.command()
-@click.argument("engine", type=click.Choice(SUPPORTED))
-@click.argument("table", required=False)
-@as_of_option
-@of_feeds("Print the snippet as JSON.")
-def connect(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
-    """Print how ENGINE reads TABLE (database.table; default: the first one): the catalog's settings with the real
-    paths, and a query. With --as-of the query reads the snapshot of a cut.
-
-    Secrets are not printed: each one is marked where it belongs.
-
-    \b
-    Examples:
-      cdc-lakehouse connect duckdb shop.orders
-      cdc-lakehouse connect pyiceberg shop.orders --as-of 2026-11-22T10:00
-    """
-    for each in find_tables(asked, table, as_of):
-        if each.identifier is not None:
-            text = snippet(each.run.lake, engine, each.identifier, None if as_of is None else each.snapshot_id)
-            asked.answer({"engine": engine, "table": str(each.name), "snippet": text}, text)
-            return DONE
-    raise ConfigurationError(
-        "the rows of that moment are in no snapshot", advice="read them with `cdc-lakehouse show` or read()"
-    )
-
-
-@click.command()
 @click.argument("table")
 @of_feeds("Print the schema as JSON.")
 def schema(asked: Asked, table: str) -> int:
@@ -217,49 +187,3 @@ def _schema(table: ReadableTable) -> dict[str, Any]:
             if each.kind != "seen"
         ],
     }  # fmt: skip
-
-
-@click.command()
-@of_feeds("Print the plan as JSON.")
-def plan(asked: Asked) -> int:
-    """Show what is pending: the initial load, and DDL with its effect, the statements that would run, and the rows
-    that would be rewritten.
-
-    \b
-    Example:
-      cdc-lakehouse plan --feed shop
-    """
-    plans = [plan_ddl(run) for run in asked.runs]
-    asked.answer({"feeds": [asdict(plan) for plan in plans]}, *map(_plan_text, plans))
-    return DONE
-
-
-def _plan_text(plan: FeedPlan) -> str:
-    upto = f"up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"
-    lines = [f"feed {plan.feed}, {'before its first run' if plan.checkpoint_ts == BEGINNING else upto}"]
-    if (load := plan.initial) is not None:
-        if load.reading is not None:
-            said = f"the database is being read: {load.reading}"
-        elif load.files is None:
-            said = "the tables of the database are to be read"
-        else:
-            said = f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes"
-            said += "" if load.waits is None else f"; {load.waits}"
-        lines.append(f"  initial load: {said}")
-    if not plan.statements and not plan.tables:
-        return "\n".join([*lines, "  no DDL is pending"])
-    for pending in plan.statements:
-        waits = ", above the checkpoint" if pending["waits"] else ""
-        table = f"{pending['database']}.{pending['table']}" if pending["table"] else pending["database"]
-        when = f"{commit_time(pending['commit_ts']):%Y-%m-%d %H:%M:%S}"
-        lines += ["", f"  {table}  {pending['effect']}  {when}{waits}"]
-        lines.append(f"    {pending['statement'] or '(columns observed)'}")
-        lines += [f"      {line}" for line in pending["columns"]]
-        lines += [f"    note: {pending['note']}"] if pending["note"] else []
-        lines += [f"    holds the table: {pending['hold']}"] if pending["hold"] else []
-    for each in plan.tables:
-        numbers = f"{plural(each['rows'], 'row')}, {each['rewritten']:,} to rewrite"
-        lines += ["", f"  {each['table']} ({each['iceberg_table']}): {numbers}"]
-        lines += [f"    {statement}" for statement in each["statements"] or ["nothing changes but rows"]]
-        lines += [] if each["hold"] is None else [f"    held: {each['hold']}"]
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.adopt.connect import snippet
+from cdc_lakehouse.commands.connect import snippet
 from cdc_lakehouse.config import LakeConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import Identifier

@@ -19,10 +19,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse import config
-from cdc_lakehouse.adopt import diagnose
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands import doctor
 from cdc_lakehouse.config import load
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sample.shop import write_history
@@ -123,15 +123,15 @@ def test_pythons_that_are_supported_are_stated_once(monkeypatch: pytest.MonkeyPa
     """By the project's metadata, from which `scripts/setup` has them, by the lock and by doctor."""
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    low, high = (".".join(map(str, each)) for each in diagnose.PYTHONS)
+    low, high = (".".join(map(str, each)) for each in doctor.PYTHONS)
     assert project["project"]["requires-python"] == f">={low},<{high}"
     assert f'requires-python = ">={low}, <{high}"\n' in (root / "uv.lock").read_text(encoding="utf-8")
     tried = [tuple(map(int, each.split("."))) for each in project["tool"]["cdc-lakehouse"]["tried-pythons"]]
-    assert tried[0] == diagnose.PYTHONS[0] and tried == sorted(tried) and tried[-1] < diagnose.PYTHONS[1]
+    assert tried[0] == doctor.PYTHONS[0] and tried == sorted(tried) and tried[-1] < doctor.PYTHONS[1]
     for version in ((3, 11, 1), (3, 14, 0)):
-        monkeypatch.setattr(diagnose.sys, "version_info", version)
+        monkeypatch.setattr(doctor.sys, "version_info", version)
         with pytest.raises(ConfigurationError, match="no test ran on this version"):
-            diagnose._python()
+            doctor._python()
 
 
 @pytest.mark.parametrize("codec", ["lz4", "snappy"])

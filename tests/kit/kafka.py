@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.adopt import detect
+from cdc_lakehouse.commands import detect
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import records as record_writer

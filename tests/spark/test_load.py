@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.adopt.plan import plan_ddl
+from cdc_lakehouse.commands.plan import plan_ddl
 from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import Events

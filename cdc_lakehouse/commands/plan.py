@@ -1,12 +1,17 @@
-"""Compute what pending DDL will do, without changing anything."""
+"""`cdc-lakehouse plan`: show what pending DDL will do, without changing anything. No JVM is started."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import click
+
 from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
+from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
+from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_evolution
@@ -153,3 +158,49 @@ def _words(operation: SchemaOperation) -> str:
             return f"ALTER COLUMN {quote(name)} TYPE {kind}"
         case Move(name, after):
             return f"ALTER COLUMN {quote(name)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"
+
+
+@click.command()
+@of_feeds("Print the plan as JSON.")
+def command(asked: Asked) -> int:
+    """Show what is pending: the initial load, and DDL with its effect, the statements that would run, and the rows
+    that would be rewritten.
+
+    \b
+    Example:
+      cdc-lakehouse plan --feed shop
+    """
+    plans = [plan_ddl(run) for run in asked.runs]
+    asked.answer({"feeds": [asdict(plan) for plan in plans]}, *map(_plan_text, plans))
+    return DONE
+
+
+def _plan_text(plan: FeedPlan) -> str:
+    upto = f"up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"
+    lines = [f"feed {plan.feed}, {'before its first run' if plan.checkpoint_ts == BEGINNING else upto}"]
+    if (load := plan.initial) is not None:
+        if load.reading is not None:
+            said = f"the database is being read: {load.reading}"
+        elif load.files is None:
+            said = "the tables of the database are to be read"
+        else:
+            said = f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes"
+            said += "" if load.waits is None else f"; {load.waits}"
+        lines.append(f"  initial load: {said}")
+    if not plan.statements and not plan.tables:
+        return "\n".join([*lines, "  no DDL is pending"])
+    for pending in plan.statements:
+        waits = ", above the checkpoint" if pending["waits"] else ""
+        table = f"{pending['database']}.{pending['table']}" if pending["table"] else pending["database"]
+        when = f"{commit_time(pending['commit_ts']):%Y-%m-%d %H:%M:%S}"
+        lines += ["", f"  {table}  {pending['effect']}  {when}{waits}"]
+        lines.append(f"    {pending['statement'] or '(columns observed)'}")
+        lines += [f"      {line}" for line in pending["columns"]]
+        lines += [f"    note: {pending['note']}"] if pending["note"] else []
+        lines += [f"    holds the table: {pending['hold']}"] if pending["hold"] else []
+    for each in plan.tables:
+        numbers = f"{plural(each['rows'], 'row')}, {each['rewritten']:,} to rewrite"
+        lines += ["", f"  {each['table']} ({each['iceberg_table']}): {numbers}"]
+        lines += [f"    {statement}" for statement in each["statements"] or ["nothing changes but rows"]]
+        lines += [] if each["hold"] is None else [f"    held: {each['hold']}"]
+    return "\n".join(lines)

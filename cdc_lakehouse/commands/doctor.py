@@ -1,4 +1,5 @@
-"""Check whether a configuration works on this machine: each part is tried, and a failure comes with advice.
+"""`cdc-lakehouse doctor`: check whether a configuration works on this machine: each part is tried, and a failure comes
+with advice. `alerts test`: whether its receivers can be reached.
 
 Nothing remains afterwards: what is written to the catalog and to the warehouse is removed. No JVM with Spark is
 started.
@@ -15,24 +16,27 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 
+import click
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 
-from cdc_lakehouse.adopt.plan import source_tables
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json, say
+from cdc_lakehouse.commands.plan import source_tables
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import plural, some
-from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
+from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, path_of
 from cdc_lakehouse.lake.faults import described, engine_errors, engine_fault
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
+from cdc_lakehouse.operate.alerts import receiver_label, send_test
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import time_span
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -315,3 +319,65 @@ def _of_binlog(database: SourceDatabase, how: str) -> _Shown:
         return said, None
     wanted = ", ".join(f"{name}={value}" for name, value in _BINLOG.items())
     return f"{said}; {', '.join(wrong)}", f"set {wanted} on the server whose binlog Canal reads"
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@configured
+def command(config: LakehouseConfig, as_json: bool) -> int:
+    """Test each part of the configuration on this machine, and advise on failures.
+
+    Java, Spark's jars, disk and memory, the catalog and the warehouse (test files are removed), each source with its
+    permissions and tables, the clock, and the dump and the database of a feed that has one. No table is changed.
+
+    Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
+
+    \b
+    Example:
+      cdc-lakehouse doctor
+    """
+    findings: list[Finding] = []
+    for finding in diagnose(config):
+        findings.append(finding)
+        if not as_json:
+            mark = {"ok": "ok", "warning": "warning", "failed": "FAILED"}[finding.outcome]
+            say(f"{mark:<7}  {finding.part}: {finding.said}")
+            if finding.advice is not None:
+                say(f"         {finding.advice}")
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    return HELD if any(finding.outcome == "failed" for finding in findings) else DONE
+
+
+@click.group(name="alerts")
+def alerts() -> None:
+    """Test the receivers of alerts."""
+
+
+@alerts.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@configured
+def test(config: LakehouseConfig, as_json: bool) -> int:
+    """Send a test message to each receiver of `alerts`, and print which accepted it.
+
+    Exit code 0: all accepted it. 1: one did not. 2: the configuration is wrong or has no receivers.
+
+    \b
+    Example:
+      cdc-lakehouse alerts test
+    """
+    if not config.alerts:
+        raise ConfigurationError("the configuration has no receivers of alerts", advice="add them as `alerts`")
+    errors: dict[str, str | None] = {}
+    for position, receiver in enumerate(config.alerts):
+        label = receiver_label(receiver, position)
+        errors[label] = None
+        try:
+            send_test(receiver)
+        except AlertNotSentError as error:
+            errors[label] = str(error)
+        if not as_json:
+            say(f"{label}: {errors[label] or 'took the message'}")
+    if as_json:
+        print_json({"receivers": [{"receiver": label, "error": error} for label, error in errors.items()]})
+    return DONE if all(error is None for error in errors.values()) else HELD

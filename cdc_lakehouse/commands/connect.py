@@ -1,5 +1,5 @@
-"""Print how an engine reads a table: the settings of the lake's catalog, and a first query. Secrets are not printed;
-names are quoted for the engine.
+"""`cdc-lakehouse connect`: print how an engine reads a table: the settings of the lake's catalog, and a first query.
+Secrets are not printed; names are quoted for the engine. No JVM is started.
 
 To add an engine: a function, and its row in `_SNIPPETS`; what it reads is in `detect.ENGINES`."""
 
@@ -10,14 +10,18 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import click
 from pyiceberg.utils.properties import property_as_bool
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
+from cdc_lakehouse.commands.show import as_of_option, find_tables
 from cdc_lakehouse.config.reporting import HIDDEN, plain_secrets
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
+from cdc_lakehouse.pipeline.reading import AsOf
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^@]*@")
 _TRINO_FILES: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "azure": "azure"}
@@ -161,10 +165,34 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
 _SNIPPETS: Final[Mapping[str, Callable[[Lake, Identifier, int | None], str]]] = {
     "duckdb": _duckdb, "pyiceberg": _pyiceberg, "spark": _spark, "trino": _trino,
 }  # fmt: skip
-SUPPORTED: Final = tuple(_SNIPPETS)
-"""The engines that have a snippet."""
 
 
 def _standard(identifier: Identifier) -> str:
     """Quote a table's name as standard SQL does."""
     return ".".join(map(sql.identifier, identifier.parts))
+
+
+@click.command()
+@click.argument("engine", type=click.Choice(tuple(_SNIPPETS)))
+@click.argument("table", required=False)
+@as_of_option
+@of_feeds("Print the snippet as JSON.")
+def command(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
+    """Print how ENGINE reads TABLE (database.table; default: the first one): the catalog's settings with the real
+    paths, and a query. With --as-of the query reads the snapshot of a cut.
+
+    Secrets are not printed: each one is marked where it belongs.
+
+    \b
+    Examples:
+      cdc-lakehouse connect duckdb shop.orders
+      cdc-lakehouse connect pyiceberg shop.orders --as-of 2026-11-22T10:00
+    """
+    for each in find_tables(asked, table, as_of):
+        if each.identifier is not None:
+            text = snippet(each.run.lake, engine, each.identifier, None if as_of is None else each.snapshot_id)
+            asked.answer({"engine": engine, "table": str(each.name), "snippet": text}, text)
+            return DONE
+    raise ConfigurationError(
+        "the rows of that moment are in no snapshot", advice="read them with `cdc-lakehouse show` or read()"
+    )
