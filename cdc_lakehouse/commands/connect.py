@@ -1,7 +1,7 @@
 """`cdc-lakehouse connect`: print how an engine reads a table: the settings of the lake's catalog, and a first query.
 Secrets are not printed; names are quoted for the engine. No JVM is started.
 
-To add an engine: a function, and its row in `_SNIPPETS`; what it reads is in `detect.ENGINES`."""
+To add an engine: a function, and its row in `SNIPPETS`; what it reads is in `detect.ENGINES`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ from cdc_lakehouse.pipeline.reading import AsOf
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^@]*@")
 _TRINO_FILES: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "azure": "azure"}
 """What Trino calls the stores, by the schemes of URIs."""
-
-
-def snippet(lake: Lake, engine: str, identifier: Identifier, snapshot_id: int | None) -> str:
-    """Return the text that makes an engine read a table, of its newest state or of a snapshot. Raises
-    `ConfigurationError` for an engine that has none."""
-    return _SNIPPETS[engine](lake, identifier, snapshot_id)
 
 
 def _without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
@@ -137,9 +131,8 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
             lines = ["iceberg.catalog.type=hive_metastore", f"hive.metastore.uri={uri}"]
         case "sql":
             if not uri.startswith("postgresql"):
-                raise ConfigurationError(
-                    "Trino opens a SQL catalog in Postgres only", advice="keep the catalog in Postgres or REST"
-                )
+                what = "Trino opens a SQL catalog in Postgres only"
+                raise ConfigurationError(what, advice="keep the catalog in Postgres or REST")
             from cdc_lakehouse.lake.spark import catalog_settings  # noqa: PLC0415 - It takes PySpark along.
 
             of_spark, prefix = _without_secrets(catalog_settings(config, lake.storage)), f"spark.sql.catalog.{CATALOG}"
@@ -162,7 +155,7 @@ def _trino(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:
     return "\n".join([f"# etc/catalog/{CATALOG}.properties", "connector.name=iceberg", *lines, "", query])
 
 
-_SNIPPETS: Final[Mapping[str, Callable[[Lake, Identifier, int | None], str]]] = {
+SNIPPETS: Final[Mapping[str, Callable[[Lake, Identifier, int | None], str]]] = {
     "duckdb": _duckdb, "pyiceberg": _pyiceberg, "spark": _spark, "trino": _trino,
 }  # fmt: skip
 
@@ -173,7 +166,7 @@ def _standard(identifier: Identifier) -> str:
 
 
 @click.command()
-@click.argument("engine", type=click.Choice(tuple(_SNIPPETS)))
+@click.argument("engine", type=click.Choice(tuple(SNIPPETS)))
 @click.argument("table", required=False)
 @as_of_option
 @of_feeds("Print the snippet as JSON.")
@@ -190,7 +183,7 @@ def command(asked: Asked, engine: str, table: str | None, as_of: AsOf) -> int:
     """
     for each in find_tables(asked, table, as_of):
         if each.identifier is not None:
-            text = snippet(each.run.lake, engine, each.identifier, None if as_of is None else each.snapshot_id)
+            text = SNIPPETS[engine](each.run.lake, each.identifier, None if as_of is None else each.snapshot_id)
             asked.answer({"engine": engine, "table": str(each.name), "snippet": text}, text)
             return DONE
     raise ConfigurationError(

@@ -85,10 +85,7 @@ def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: b
 @command.command()
 @click.argument("id")
 @click.option(
-    "--raw",
-    "raw_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the raw bytes to this file.",
+    "--raw", "raw_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the raw bytes to this file."
 )
 @of_feeds("Print the row as JSON.")
 def show(asked: Asked, id: str, raw_path: Path | None) -> int:
@@ -105,9 +102,8 @@ def show(asked: Asked, id: str, raw_path: Path | None) -> int:
     feed, row = max(rows, key=lambda each: (each[1].state != "replayed", each[1].quarantined_at))
     if raw_path is not None:
         if row.raw is None:
-            raise ConfigurationError(
-                f"the row {id} has no bytes: it stands for what was not read", advice="leave out --raw"
-            )
+            what = f"the row {id} has no bytes: it stands for what was not read"
+            raise ConfigurationError(what, advice="leave out --raw")
         raw_path.write_bytes(row.raw)
     fields = {"feed": feed, **_fields(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
@@ -200,8 +196,7 @@ def _meant(
 ) -> list[tuple[FeedRun, list[Quarantined]]]:
     """Return the selected rows in these states, by feed. Raises `ConfigurationError` for an unknown ID, and
     `ConcurrentRunError` when a run holds a feed that has such rows."""
-    unknown = set(ids) - {row.id for run in asked.runs for row in run.quarantine.rows}
-    if unknown:
+    if unknown := set(ids) - {row.id for run in asked.runs for row in run.quarantine.rows}:
         raise _no_such(sorted(unknown))
     found: list[tuple[FeedRun, list[Quarantined]]] = []
     for run in asked.runs:
@@ -209,19 +204,15 @@ def _meant(
         if rows:
             # A run that begins after this is detected by the commits, which are on top of what was read.
             if (holder := last_holder(asked.lake, run.feed.name)) is not None and holder.is_alive(utc_now()):
-                raise ConcurrentRunError(
-                    f"another run has the feed: {holder}",
-                    feed=run.feed.name,
-                    advice="wait for it to end, then try again",
-                )
+                what, advice = f"another run has the feed: {holder}", "wait for it to end, then try again"
+                raise ConcurrentRunError(what, feed=run.feed.name, advice=advice)
             found.append((run, rows))
     return found
 
 
 def _no_such(ids: Sequence[str]) -> ConfigurationError:
-    return ConfigurationError(
-        f"no row of the quarantine has the id {', '.join(ids)}", advice="`cdc-lakehouse quarantine list` shows them"
-    )
+    advice = "`cdc-lakehouse quarantine list` shows them"
+    return ConfigurationError(f"no row of the quarantine has the id {', '.join(ids)}", advice=advice)
 
 
 def _answer(asked: Asked, documents: Sequence[dict[str, Any]], lines: Sequence[str], why_not: str) -> int:
@@ -267,8 +258,7 @@ def groups(rows: Sequence[Quarantined]) -> list[list[Quarantined]]:
     Open ones come first, then the most rows."""
     found: dict[tuple[str, ...], list[Quarantined]] = defaultdict(list)
     for row in sorted(rows, key=_order):
-        partition = _RANGE.fullmatch(row.segment)
-        place = row.segment if partition is None else partition[1]
+        place = partition[1] if (partition := _RANGE.fullmatch(row.segment)) else row.segment
         found[resolution(row), place, row.error_class, table_of(row)].append(row)
     return sorted(found.values(), key=lambda alike: (alike[0].state != "open", -sum(row.count for row in alike)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.commands.connect import snippet
+from cdc_lakehouse.commands.connect import SNIPPETS
 from cdc_lakehouse.config import LakeConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import Identifier
@@ -21,6 +21,6 @@ def test_snippet_names_catalog_and_store(case: Case, update: bool) -> None:
     engine, warehouse, catalog = case.own[0].split(" ", 2)
     config = LakeConfig.model_validate({"warehouse": warehouse, "catalog": json.loads(catalog)})
     lake = Lake(config, StorageConfig.model_validate({"s3": S3}))
-    text = snippet(lake, engine, Identifier("shop", "orders"), 7)
+    text = SNIPPETS[engine](lake, Identifier("shop", "orders"), 7)
     assert "very secret" not in text
     case.compare([line for line in text.splitlines() if line], update=update)
