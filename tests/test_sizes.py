@@ -13,10 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/adopt": (902, 5),
     "cdc_lakehouse/assets": (2_131, 11),
     "cdc_lakehouse/changelog": (4_898, 15),
-    "cdc_lakehouse/commands": (3_351, 15),
+    "cdc_lakehouse/commands": (4_239, 19),
     "cdc_lakehouse/config": (1_878, 7),
     "cdc_lakehouse/decoders": (5_149, 19),
     "cdc_lakehouse/lake": (10_525, 30),
@@ -25,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_235, 25),
     "cdc_lakehouse/*.py": (842, 5),
-    "tests": (32_838, 171),
+    "tests": (32_837, 171),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
