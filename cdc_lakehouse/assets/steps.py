@@ -393,8 +393,8 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
             freshness_policy=None if settings.freshness_minutes is None else _within(settings.freshness_minutes),
             is_required=False,
             group_name=settings.group or of_feed(feed, _readable(table.database))["group_name"],
-            owners=feed.owners_of(*name),
-            tags=feed.tags_of(*name),
+            owners=feed.owners if settings.owners is None else settings.owners,
+            tags={**feed.tags, **settings.tags},
         )
     outputs["checkpoint"] = dg.AssetOut(
         key=keys.checkpoint_key(feed.name),

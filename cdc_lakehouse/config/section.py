@@ -8,7 +8,7 @@ import re
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Self, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
@@ -17,11 +17,6 @@ class Section(BaseModel):
     """A frozen part of the file. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @classmethod
-    def nothing(cls) -> Self:
-        """Return the section with no key set. Raises pydantic's `ValidationError` for a section with a required key."""
-        return cls.model_validate({})
 
 
 def key(default: Any, description: str, **options: Any) -> Any:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from cdc_lakehouse.config.section import CronSchedule, FilePath, Section, TextSettings, TimeZone, Uri, anchor_uri
+from cdc_lakehouse.config.section import CronSchedule, FilePath, Section, TextSettings, TimeZone, Uri, anchor_uri, key
 
 # The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration.
 
@@ -141,12 +141,8 @@ DatabaseUrl = Annotated[str, AfterValidator(_is_url)]
 class DatabaseConnection(Section):
     """The connection to a database."""
 
-    url: DatabaseUrl = Field(
-        description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False
-    )
-    ca_file: FilePath | None = Field(
-        None, description="TLS, with the certificate authorities in this file. The host's name is checked."
-    )
+    url: DatabaseUrl = key(..., "mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False)
+    ca_file: FilePath | None = key(None, "TLS, with certificate authorities of this file. The host's name is checked.")
 
     @property
     def address(self) -> DatabaseAddress:
@@ -161,10 +157,7 @@ class VerifyConfig(DatabaseConnection):
     """The connection to the source database, with whose tables `verify` and the check `equals_source` compare the
     lake's."""
 
-    schedule: CronSchedule | None = Field(
-        None,
-        description="Cron schedule of the check `equals_source`, in UTC, such as `0 3 * * 0`.",
-    )
+    schedule: CronSchedule | None = key(None, "Cron schedule of the check `equals_source`, in UTC.")
 
 
 # The initial load of a feed: the rows of the tables before their change log, from a dump or from the database
@@ -176,45 +169,32 @@ DumpType = Literal["dumpling", "mydumper", "mysqlshell"]
 class DumpCsv(Section):
     """The csv options with which Dumpling was run: its files do not record them. The defaults are Dumpling's."""
 
-    separator: str = Field(",", min_length=1, description="Dumpling's --csv-separator.")
-    delimiter: str = Field('"', description="Dumpling's --csv-delimiter, the quote; empty for none.")
-    null: str = Field("\\N", description="Dumpling's --csv-null-value.")
-    line_terminator: str = Field("\r\n", min_length=1, description="Dumpling's --csv-line-terminator.")
-    escape_backslash: bool = Field(True, description="Dumpling's --escape-backslash.")
-    header: bool = Field(True, description="False with Dumpling's --no-header.")
-    binary: Literal["raw", "hex", "base64"] = Field(
+    separator: str = key(",", "Dumpling's --csv-separator.", min_length=1)
+    delimiter: str = key('"', "Dumpling's --csv-delimiter, the quote; empty for none.")
+    null: str = key("\\N", "Dumpling's --csv-null-value.")
+    line_terminator: str = key("\r\n", "Dumpling's --csv-line-terminator.", min_length=1)
+    escape_backslash: bool = key(True, "Dumpling's --escape-backslash.")
+    header: bool = key(True, "False with Dumpling's --no-header.")
+    binary: Literal["raw", "hex", "base64"] = key(
         "raw",
-        description="How binary values are written: hex with --csv-output-dialect snowflake or redshift, base64 "
-        "with bigquery.",
+        "How binary values are written: hex with --csv-output-dialect snowflake or redshift, base64 with bigquery.",
     )
 
 
 class InitialLoad(Section):
     """A dump in one of the stores that sinks use or, with the type `database`, the source database."""
 
-    type: DumpType | Literal["database"] = Field(
-        description="The tool that made the dump, or database to read the tables themselves."
-    )
-    uri: StoreUri | None = Field(None, description="The directory of the dump.", repr=False)
-    csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="Dumpling's csv options.")
-    time_zone: TimeZone = Field("UTC", description="Time zone of the dump's TIMESTAMP text: that of its session.")
-    start_ts: int | None = Field(
-        None, gt=0, description="The changefeed's start-ts (a TSO), if its output does not show it."
-    )
-    log_starts_at_dump: bool = Field(
-        False, description="Canal was started at the dump's position: nothing before its first entry is missing."
-    )
-    url: DatabaseUrl | None = Field(
-        None, description="With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False
-    )
-    ca_file: FilePath | None = Field(
-        None, description="With type database: TLS, with the certificate authorities in this file."
-    )
-    snapshot_ts: int | None = Field(
-        None, gt=0, description="With type database on TiDB: the TSO to read at. Default: now."
-    )
-    connections: int = Field(4, gt=0, le=256, description="With type database: number of parallel connections.")
-    chunk_rows: int = Field(200_000, gt=0, description="With type database: approximate rows per statement.")
+    type: DumpType | Literal["database"] = key(..., "The tool that made the dump, or database to read the tables.")
+    uri: StoreUri | None = key(None, "The directory of the dump.", repr=False)
+    csv: DumpCsv = key(DumpCsv, "Dumpling's csv options.")
+    time_zone: TimeZone = key("UTC", "Time zone of the dump's TIMESTAMP text: that of its session.")
+    start_ts: int | None = key(None, "The changefeed's start-ts (a TSO), if its output does not show it.", gt=0)
+    log_starts_at_dump: bool = key(False, "Canal was started at the dump's position: no change is missing.")
+    url: DatabaseUrl | None = key(None, "With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False)
+    ca_file: FilePath | None = key(None, "With type database: TLS, with the certificate authorities in this file.")
+    snapshot_ts: int | None = key(None, "With type database on TiDB: the TSO to read at. Default: now.", gt=0)
+    connections: int = key(4, "With type database: number of parallel connections.", gt=0, le=256)
+    chunk_rows: int = key(200_000, "With type database: approximate rows per statement.", gt=0)
 
     @model_validator(mode="after")
     def _keys_of_the_type(self) -> Self:
@@ -250,15 +230,15 @@ class CsvOptions(Section):
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
-    delimiter: str = Field(",", min_length=1, max_length=3, description="Separator of values.")
-    quote: str = Field('"', max_length=1, description="Quote character; empty: values are escaped with backslashes.")
-    null: str = Field("\\N", description="Text that stands for NULL.")
-    terminator: Literal["\r\n", "\n", "\r"] = Field("\r\n", description="Line end; TiCDC's option of [sink].")
-    include_commit_ts: bool = Field(False, description="Must be true: rows without a commit-ts have no order.")
-    binary_encoding_method: Literal["base64", "hex"] = Field("base64", description="How binary values are written.")
-    output_old_value: bool = Field(False, description="An UPDATE is two rows, with the old values and the new ones.")
-    output_handle_key: bool = Field(False, description="Rows have a column for the handle key (classic TiCDC only).")
-    output_field_header: bool = Field(False, description="Files begin with a header.")
+    delimiter: str = key(",", "Separator of values.", min_length=1, max_length=3)
+    quote: str = key('"', "Quote character; empty: values are escaped with backslashes.", max_length=1)
+    null: str = key("\\N", "Text that stands for NULL.")
+    terminator: Literal["\r\n", "\n", "\r"] = key("\r\n", "Line end; TiCDC's option of [sink].")
+    include_commit_ts: bool = key(False, "Must be true: rows without a commit-ts have no order.")
+    binary_encoding_method: Literal["base64", "hex"] = key("base64", "How binary values are written.")
+    output_old_value: bool = key(False, "An UPDATE is two rows, with the old values and the new ones.")
+    output_handle_key: bool = key(False, "Rows have a column for the handle key (classic TiCDC only).")
+    output_field_header: bool = key(False, "Files begin with a header.")
 
     @field_validator("delimiter", "quote", "null")
     @classmethod
@@ -290,23 +270,19 @@ class StorageSinkSource(Section):
 
     may_forget_messages: ClassVar[bool] = False
 
-    type: Literal["storage_sink"] = Field(description="The kind of source.")
-    uri: StoreUri = Field(
-        description="The changefeed's sink URI. Its query is compared with the keys here, then ignored.", repr=False
-    )
-    protocol: Protocol = Field(description="The sink's protocol.")
-    csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
-    date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
-    use_table_id_as_path: bool = Field(False, description="The sink's use-table-id-as-path.")
-    file_expiration_days: int = Field(
-        0, ge=0, description="The sink's file-expiration-days; 0 if not set or not known."
-    )
-    full_listing_hours: int = Field(24, ge=0, description="Hours between listings of the whole sink; 0: every run.")
-    max_files: int = Field(10_000, gt=0, description="Maximum number of data files per batch.")
-    max_bytes: int = Field(4 << 30, gt=0, description="Maximum bytes of data files per batch.")
-    archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
-    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text: that of the TiCDC server.")
-    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
+    type: Literal["storage_sink"] = key(..., "The kind of source.")
+    uri: StoreUri = key(..., "The changefeed's sink URI. Its query is only compared with the keys here.", repr=False)
+    protocol: Protocol = key(..., "The sink's protocol.")
+    csv: CsvOptions | None = key(None, "The sink's csv options; with protocol csv.")
+    date_separator: DateSeparator = key("day", "The sink's date-separator.")
+    use_table_id_as_path: bool = key(False, "The sink's use-table-id-as-path.")
+    file_expiration_days: int = key(0, "The sink's file-expiration-days; 0 if not set or not known.", ge=0)
+    full_listing_hours: int = key(24, "Hours between listings of the whole sink; 0: every run.", ge=0)
+    max_files: int = key(10_000, "Maximum number of data files per batch.", gt=0)
+    max_bytes: int = key(4 << 30, "Maximum bytes of data files per batch.", gt=0)
+    archive: bool = key(False, "Copy data files to the warehouse, before the sink expires them.")
+    time_zone: TimeZone = key("UTC", "Time zone of TIMESTAMP text: that of the TiCDC server.")
+    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -322,11 +298,11 @@ class StorageSinkSource(Section):
             keys |= {f"csv.{name}": value for name, value in csv.items()}
             defaults |= {f"csv.{name}" for name in csv if name not in set_here}
         found: list[str] = []
-        for key, value in keys.items():
-            option, known = key.rpartition(".")[2].replace("_", "-"), str(value)
+        for name, value in keys.items():
+            option, known = name.rpartition(".")[2].replace("_", "-"), str(value)
             if option in options and options[option].lower() != known.lower():
                 known = known.lower() if isinstance(value, bool) else known
-                is_shown = f"{key} is {_shown(known)}{' by default' if key in defaults else ''}"
+                is_shown = f"{name} is {_shown(known)}{' by default' if name in defaults else ''}"
                 found.append(f"the query of uri says {option}={_shown(options[option])}, but {is_shown}")
         if found:
             raise ValueError("; ".join([*found, "write here what the changefeed has"]))
@@ -366,8 +342,7 @@ _Brokers = Annotated[
 # The topic names that a broker accepts (`org.apache.kafka.common.internals.Topic`).
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_SETTABLE: Final = {
-    "bootstrap.servers": "the brokers belong in bootstrap_servers",
-    "metadata.broker.list": "the brokers belong in bootstrap_servers",
+    **dict.fromkeys(("bootstrap.servers", "metadata.broker.list"), "the brokers belong in bootstrap_servers"),
     "group.id": "no consumer group is used: the offsets that have been read are in the lake",
     "group.instance.id": "no consumer group is used: the offsets that have been read are in the lake",
     "group.protocol": "no consumer group is used: the offsets that have been read are in the lake",
@@ -390,31 +365,23 @@ class KafkaSource(Section):
     """Whether messages that were landed long ago are only needed to decode them again."""
     archive: ClassVar[bool] = False
 
-    type: Literal["kafka"] = Field(description="The kind of source.")
-    format: KafkaFormat = Field(description="The format of the messages.")
-    bootstrap_servers: _Brokers = Field(
-        min_length=1, description="host:port of brokers, as a list or separated by commas."
+    type: Literal["kafka"] = key(..., "The kind of source.")
+    format: KafkaFormat = key(..., "The format of the messages.")
+    bootstrap_servers: _Brokers = key(..., "host:port of brokers, as a list or separated by commas.", min_length=1)
+    topics: tuple[str, ...] | None = key(None, "Names of the topics.", min_length=1)
+    topic_pattern: str | None = key(None, "A regular expression that matches whole topic names.")
+    time_zone: TimeZone = key("UTC", "Time zone of TIMESTAMP text, and of records' dates.")
+    date_separator: DateSeparator = key("day", "Precision of feed dates, which are dates of records.")
+    start: Literal["earliest", "latest"] | Offsets = key(
+        "earliest", "Where the feed begins; offsets by topic and partition, the others at their earliest."
     )
-    topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
-    topic_pattern: str | None = Field(None, description="A regular expression that matches whole topic names.")
-    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text, and of records' dates.")
-    date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of records.")
-    start: Literal["earliest", "latest"] | Offsets = Field(
-        "earliest", description="Where the feed begins; offsets by topic and partition, the others at their earliest."
-    )
-    max_records: int = Field(5_000_000, gt=0, description="Maximum number of records per run.")
-    max_bytes: int = Field(1 << 30, gt=0, description="Maximum bytes of keys and values per run.")
-    before_2022_03_20: bool = Field(
-        False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
-    )
-    tidb_extension: bool = Field(True, description="With ticdc-canal-json: its messages have TiDB's extension.")
-    claim_check: Uri | None = Field(
-        None, description="With ticdc-canal-json: where the changefeed stores claim-check files, a directory or URI."
-    )
-    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
-    kafka: TextSettings = Field(
-        default_factory=dict, description="Settings of the client, by librdkafka's own names.", repr=False
-    )
+    max_records: int = key(5_000_000, "Maximum number of records per run.", gt=0)
+    max_bytes: int = key(1 << 30, "Maximum bytes of keys and values per run.", gt=0)
+    before_2022_03_20: bool = key(False, "With dts-canal-json: an older DTS, with a DELETE's row in `old`.")
+    tidb_extension: bool = key(True, "With ticdc-canal-json: its messages have TiDB's extension.")
+    claim_check: Uri | None = key(None, "With ticdc-canal-json: directory or URI of the changefeed's claim checks.")
+    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
+    kafka: TextSettings = key(dict, "Settings of the client, by librdkafka's own names.", repr=False)
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -540,26 +507,24 @@ class CanalSource(Section):
     may_forget_messages: ClassVar[bool] = False
     archive: ClassVar[bool] = False
 
-    type: Literal["canal"] = Field(description="The kind of source.")
-    addresses: tuple[str, ...] = Field(
-        min_length=1, description="host:port of each server; the first that has the destination is used."
-    )
-    destination: str = Field(min_length=1, description="Name of the instance on the server.")
-    user: str | None = Field(None, description="Canal's own user, where the server asks for one.")
-    password: str | None = Field(None, description="The user's password.", repr=False)
-    filter: str | None = Field(
+    type: Literal["canal"] = key(..., "The kind of source.")
+    addresses: tuple[str, ...] = key(..., "host:port of servers; the first with the destination is used.", min_length=1)
+    destination: str = key(..., "Name of the instance on the server.", min_length=1)
+    user: str | None = key(None, "Canal's own user, where the server asks for one.")
+    password: str | None = key(None, "The user's password.", repr=False)
+    filter: str | None = key(
         None,
-        min_length=1,
-        description="Tables as patterns database\\.table with commas between. It replaces the server's own filter of "
+        "Tables as patterns database\\.table with commas between. It replaces the server's own filter of "
         "this destination, for every client.",
+        min_length=1,
     )
-    batch_size: int = Field(1000, ge=1, le=1_000_000, description="How much a batch holds at most, in KiB of memory.")
-    max_entries: int = Field(1_000_000, gt=0, description="Maximum number of entries per run.")
-    max_bytes: int = Field(1 << 28, gt=0, description="Maximum bytes of entries per run.")
-    max_seconds: float = Field(300, gt=0, description="Maximum seconds for which a run takes entries.")
-    time_zone: TimeZone = Field("UTC", description="Time zone of TIMESTAMP text: that of the Canal server.")
-    date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of entries.")
-    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
+    batch_size: int = key(1000, "How much a batch holds at most, in KiB of memory.", ge=1, le=1_000_000)
+    max_entries: int = key(1_000_000, "Maximum number of entries per run.", gt=0)
+    max_bytes: int = key(1 << 28, "Maximum bytes of entries per run.", gt=0)
+    max_seconds: float = key(300, "Maximum seconds for which a run takes entries.", gt=0)
+    time_zone: TimeZone = key("UTC", "Time zone of TIMESTAMP text: that of the Canal server.")
+    date_separator: DateSeparator = key("day", "Precision of feed dates, which are dates of entries.")
+    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
 
     @field_validator("initial")
     @classmethod

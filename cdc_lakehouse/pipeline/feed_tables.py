@@ -271,7 +271,7 @@ def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
 
 def is_purged(feed: FeedConfig, life: Incarnation) -> bool:
     """Whether the table is removed, with its data, when the source drops it."""
-    return feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
+    return feed.ddl_of(life.last.name.database, life.last.name.table).drop == "purge"
 
 
 def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:

@@ -167,7 +167,7 @@ def unapproved(
 ) -> Sequence[TableVersion]:
     """Return the versions whose rewrites wait for approval. A table without rows has none to rewrite."""
     name = life.last.name
-    if feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
+    if feed.ddl_of(name.database, name.table).rewrite == "apply" or life.dropped_ts is not None:
         return ()
     has_defaults = feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS
 
