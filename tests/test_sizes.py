@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/assets": (2_131, 11),
     "cdc_lakehouse/changelog": (4_898, 15),
     "cdc_lakehouse/commands": (4_239, 19),
-    "cdc_lakehouse/config": (1_878, 7),
+    "cdc_lakehouse/config": (1_777, 7),
     "cdc_lakehouse/decoders": (5_149, 19),
     "cdc_lakehouse/lake": (10_525, 30),
     "cdc_lakehouse/operate": (2_237, 8),
