@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     StatisticsCollector,
+    StatsAggregator,
     compute_statistics_plan,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
@@ -42,20 +43,10 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.puffin import MAGIC_BYTES
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    DecimalType,
-    FloatType,
-    IcebergType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-)
+from pyiceberg.types import BinaryType, DecimalType, FloatType, IcebergType, LongType, NestedField, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
-from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
-from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+from pyiceberg.utils.decimal import unscaled_to_decimal
 from pyroaring import BitMap64
 
 from cdc_lakehouse.config import StorageConfig
@@ -99,8 +90,6 @@ def content_file_json(
 
 _BLOB_TYPE: Final = "deletion-vector-v1"
 _BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
-_LENGTH_BYTES: Final = 4
-_CRC_BYTES: Final = 4
 # Iceberg's reserved field for a row's position in its file.
 _POSITION_FIELD_ID: Final = 2147483645
 # The file takes the snapshot and the sequence number of the commit that adds it.
@@ -141,13 +130,12 @@ def read_deletes(io: FileIO, stored: StoredDeletes, data_file: str) -> BitMap64:
         with io.new_input(stored.path).open() as file:
             file.seek(offset)
             blob = file.read(size)
-        length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
-        if len(blob) != size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
+        length, body, crc = int.from_bytes(blob[:4], "big"), blob[4:-4], int.from_bytes(blob[-4:], "big")
+        if len(blob) != size or len(body) != length:
             raise _damaged(stored, "its length is another")
-        body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
         if not body.startswith(_BLOB_MAGIC):
             raise _damaged(stored, "it is no deletion vector")
-        if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
+        if zlib.crc32(body) != crc:
             raise _damaged(stored, "its checksum is another")
         try:
             found = BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
@@ -186,7 +174,7 @@ def write_vectors(
         compact = positions.copy()
         compact.run_optimize()
         body = _BLOB_MAGIC + compact.serialize()
-        blob = len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
+        blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
         blobs.append({
             "type": _BLOB_TYPE,
             "fields": [_POSITION_FIELD_ID],
@@ -402,23 +390,18 @@ def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) ->
     `field` is the table's current field: bounds from before a column was widened are understood. True when bounds are
     missing or cannot be read; NULLs are ignored.
     """
-    least, greatest = file.bounds.get(field.field_id, (None, None))
+    return _overlap(field.field_type, _bound_value, file.bounds.get(field.field_id, (None, None)), (lower, upper))
+
+
+def _overlap(type: IcebergType, read: Callable[[IcebergType, Any], Any], bounds: Range, ends: Range) -> bool:
+    """Whether two ranges have a value in common, or bounds cannot be read; None is an open end."""
     try:
-        return _overlap(
-            _bound_value(field.field_type, least),
-            _bound_value(field.field_type, greatest),
-            _value(field.field_type, lower),
-            _value(field.field_type, upper),
-        )
+        least, greatest = (None if bound is None else read(type, bound) for bound in bounds)
+        lower, upper = (_value(type, end) for end in ends)
+        is_below = greatest is not None and lower is not None and greatest < lower
+        return not is_below and (least is None or upper is None or not upper < least)
     except (struct.error, TypeError, ValueError):
         return True
-
-
-def _overlap(least: Any, greatest: Any, lower: Any, upper: Any) -> bool:
-    """Whether [least, greatest] and [lower, upper] have a value in common; None is an open end."""
-    if greatest is not None and lower is not None and greatest < lower:
-        return False
-    return least is None or upper is None or not upper < least
 
 
 def _value(type: IcebergType, value: Any) -> Any:
@@ -439,8 +422,8 @@ def _value(type: IcebergType, value: Any) -> Any:
             return value
 
 
-def _bound_value(type: IcebergType, bound: bytes | None) -> Any:
-    if bound is None or isinstance(type, (StringType, BinaryType)):
+def _bound_value(type: IcebergType, bound: bytes) -> Any:
+    if isinstance(type, (StringType, BinaryType)):
         return bound
     return from_bytes(type, bound)  # pyright: ignore[reportArgumentType] - only primitive fields have bounds
 
@@ -491,7 +474,9 @@ def read_rows(
         for number in range(parquet.num_row_groups):
             group = parquet.metadata.row_group(number)
             position, start = start, start + group.num_rows
-            if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
+            found = [(group.column(leaf).statistics, type, ends) for leaf, type, ends in ranges]
+            known = [each for each in found if each[0] is not None and each[0].has_min_max]
+            if not all(_overlap(type, _raw_value, (own.min_raw, own.max_raw), ends) for own, type, ends in known):
                 continue
             size = sum(group.column(leaf).total_uncompressed_size for _, leaf in wanted)
             most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
@@ -566,17 +551,6 @@ def _leaves(type: pa.DataType) -> int:
     return sum(_leaves(type.field(number).type) for number in range(type.num_fields))
 
 
-def _group_may_contain(chunk: pq.ColumnChunkMetaData, type: IcebergType, ends: Range) -> bool:
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    try:
-        least, greatest = _raw_value(type, statistics.min_raw), _raw_value(type, statistics.max_raw)
-        return _overlap(least, greatest, _value(type, ends[0]), _value(type, ends[1]))
-    except (TypeError, ValueError):
-        return True
-
-
 def _raw_value(type: IcebergType, raw: Any) -> Any:
     """Convert a value of Parquet's statistics to the form in which values of its type are compared."""
     if not isinstance(type, DecimalType):
@@ -609,8 +583,8 @@ def _typed(
 
 
 class DataFileWriter:
-    """Writes one Parquet file: a row group for each `write`, or at each `flush` one of the rows that were added since.
-    `waiting` and `written` are bytes in memory of added rows.
+    """Writes one Parquet file: a row group for each `write`, and one of added rows at each `flush` and once they have a
+    row group's size. `waiting` and `written` are bytes in memory of added rows.
 
     `properties` are the table's; `write.parquet.*` and `write.metadata.metrics.*` are used. `partition` holds the
     values of the partition's fields. `plain` are columns whose values hardly repeat: they get no dictionary. `repeated`
@@ -660,20 +634,16 @@ class DataFileWriter:
         group = max(1, min(most, size * rows.num_rows // max(1, rows.nbytes)))
         self._writer.write_table(table, row_group_size=group)
 
-    def add(self, rows: pa.Table) -> int:
-        """Keep rows until the next `flush`; return their size in bytes."""
+    def add(self, rows: pa.Table) -> None:
         self._added.append(rows)
         self.waiting += rows.nbytes
-        return rows.nbytes
+        if self.waiting >= ROW_GROUP_BYTES:
+            self.flush()
 
-    def flush(self) -> int:
-        """Write the added rows; return their size in bytes."""
-        done, self.waiting = self.waiting, 0
+    def flush(self) -> None:
         if self._added:
             self.write(pa.concat_tables(self._added))
-            self._added = []
-        self.written += done
-        return done
+        self.written, self.waiting, self._added = self.written + self.waiting, 0, []
 
     def close(self, deletes_of: str | None = None) -> str:
         """Its file as JSON for Iceberg's `ContentFileParser`: a data file, or one of deletes of a data file."""
@@ -727,7 +697,6 @@ class DatedFiles:
         self._name = name or str(uuid.uuid4())
         self._paths: list[str] = []
         self._open: dict[str | None, DataFileWriter] = {}
-        self._waiting = 0
 
     def __enter__(self) -> Self:
         return self
@@ -741,13 +710,12 @@ class DatedFiles:
             self._paths.append(path)
             file = DataFileWriter(self._io, path, self._table.schema, self._table.properties, (date,), *self._columns)
             self._open[date] = file
-        self._waiting += file.add(rows)
-        if file.waiting >= ROW_GROUP_BYTES:
-            self._waiting -= file.flush()
+        file.add(rows)
         if file.written >= _FILE_BYTES:
             self._close(date)
-        elif self._waiting >= _BUFFERED_BYTES:
-            self._waiting -= sum(each.flush() for each in self._open.values())
+        elif sum(each.waiting for each in self._open.values()) >= _BUFFERED_BYTES:
+            for each in self._open.values():
+                each.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -770,9 +738,7 @@ class DatedFiles:
                 self._io.delete(path)
 
     def _close(self, date: str | None) -> None:
-        file = self._open[date]
-        self._waiting -= file.waiting
-        self.written.append(file.close())
+        self.written.append(self._open[date].close())
         del self._open[date]
 
 
@@ -893,8 +859,8 @@ def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
 def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
     """Compute the metrics of a data file, as in the JSON of `ContentFileParser`.
 
-    PyIceberg's own aggregation is not used: its bounds omit row groups without statistics, which strings of some
-    kilobytes cause, and it fails on a date that Python cannot represent.
+    PyIceberg's own aggregation over a file is not used: its bounds omit row groups without statistics, which strings of
+    some kilobytes cause, and it fails on a date that Python cannot represent.
     """
     ids = parquet_path_to_id_mapping(schema)
     plan = compute_statistics_plan(schema, dict(properties))
@@ -937,40 +903,17 @@ def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsColle
     with_values = [c for c in chunks if not (c.is_stats_set and c.statistics.null_count == c.num_values)]
     if not with_values or not all(c.is_stats_set and c.statistics.has_min_max for c in with_values):
         return None, None
-    type, width = collector.iceberg_type, collector.mode.length
-    least = min(_number(type, chunk.statistics.min_raw) for chunk in with_values)
-    greatest = max(_number(type, chunk.statistics.max_raw) for chunk in with_values)
-    # An upper bound is None where no shorter value is one.
-    match type:
-        case StringType():
-            text = truncate_upper_bound_text_string(greatest.decode(), width)
-            try:
-                upper = None if text is None else text.encode()
-            except UnicodeEncodeError:
-                upper = None  # The next code point after U+D7FF is no character.
-        case BinaryType():
-            upper = truncate_upper_bound_binary_string(greatest, width)
-        case _:
-            upper = _lower_bound(type, greatest, width)
-    return _lower_bound(type, least, width).hex(), None if upper is None else upper.hex()
-
-
-def _number(type: PrimitiveType, raw: Any) -> Any:
-    if isinstance(type, DecimalType) and isinstance(raw, bytes):
-        return int.from_bytes(raw, "big", signed=True)
-    return raw
-
-
-def _lower_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes:
-    match type:
-        case DecimalType():
-            return value.to_bytes(bytes_required(value), "big", signed=True)
-        case StringType():
-            return value.decode()[:width].encode()
-        case BinaryType():
-            return value[:width]
-        case _:
-            return to_bytes(type, value)
+    type = collector.iceberg_type
+    found = StatsAggregator(type, chunks[0].physical_type, collector.mode.length)
+    for chunk in with_values:
+        ends = (_raw_value(type, raw) for raw in (chunk.statistics.min_raw, chunk.statistics.max_raw))
+        least, greatest = (end.decode() if isinstance(type, StringType) else end for end in ends)
+        found.update_min(least)
+        found.update_max(greatest)
+    lower, upper = found.min_as_bytes(), None
+    with contextlib.suppress(UnicodeEncodeError):  # The next code point after U+D7FF is no character.
+        upper = found.max_as_bytes()  # None where no shorter value is a bound.
+    return None if lower is None else lower.hex(), None if upper is None else upper.hex()
 
 
 # Delete rows in the way of a table's format version: deletion vectors, or files of positions.

@@ -451,7 +451,7 @@ def test_plan_of_many_versions_is_as_large_as_their_types(tmp_path: Path) -> Non
 @pytest.mark.parametrize("row_group", [1 << 20, 1 << 30])
 def test_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its rows are more than are read at once."""
-    monkeypatch.setattr(update_tasks, "ROW_GROUP_BYTES", row_group)
+    monkeypatch.setattr("cdc_lakehouse.lake.files.ROW_GROUP_BYTES", row_group)
     play = Play(tmp_path, {"table": "id int key, v longtext"})
     feed(play, "I", *({"id": str(n), "v": f"{n:02}" * 500_000} for n in range(30))).run()
     play.steps(["alter 50 id int key, v longtext, n int default 7", *(f"51 D id={n}" for n in (0, 3, 29))])

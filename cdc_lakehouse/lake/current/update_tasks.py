@@ -688,8 +688,6 @@ class _Task:
                 values = self._values(live, wanted, update.target)
                 unchanged = [live.column(column_of_field(id)) for id in kept.values()]
                 written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))
-                if written.waiting >= ROW_GROUP_BYTES:
-                    written.flush()
         if written is not None:
             found.rewritten.append(written.close())
 
