@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_239, 19),
     "cdc_lakehouse/config": (1_777, 7),
     "cdc_lakehouse/decoders": (5_149, 19),
-    "cdc_lakehouse/lake": (10_525, 30),
+    "cdc_lakehouse/lake": (10_466, 30),
     "cdc_lakehouse/operate": (2_237, 8),
     "cdc_lakehouse/pipeline": (5_301, 16),
     "cdc_lakehouse/sample": (619, 3),
