@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.decoders.topic_reader import RECORDS
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import SourceError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
@@ -26,6 +26,7 @@ from cdc_lakehouse.lake.tables.records import (
     RecordCommits,
     RecordReader,
     RecordRows,
+    landed_state,
     record_files,
     record_reader,
     state_of,
@@ -37,15 +38,8 @@ from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.canal_captures import capture
 from tests.kit.lakes import lake_config
 
-ZONES = [
-    "UTC",
-    "+08:00",
-    "Asia/Shanghai",
-    "America/St_Johns",
-    "America/Havana",
-    "Africa/Monrovia",
-    "Pacific/Kiritimati",
-]
+ZONES = ["UTC", "+08:00", "Asia/Shanghai", "America/St_Johns", "America/Havana", "Africa/Monrovia",
+         "Pacific/Kiritimati"]  # fmt: skip
 LAST_MS = 253_402_300_799_999
 
 times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
@@ -76,9 +70,8 @@ def test_dates_are_those_of_the_zone(moments: list[int], zone: str) -> None:
             continue
         local = datetime.datetime.fromtimestamp(moment // 1000, zoneinfo.ZoneInfo(zone.replace("+08:00", "Etc/GMT-8")))
         assert row["feed_date"] == f"{local:%Y}".zfill(4) + f"{local:-%m-%d}"
-        assert row["timestamp"] == datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC).replace(
-            microsecond=moment % 1000 * 1000
-        )
+        second = datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC)
+        assert row["timestamp"] == second.replace(microsecond=moment % 1000 * 1000)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +90,7 @@ def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, i
     assert (known["timestamp_type"], odd["timestamp_type"]) == ("CreateTime", kinds[timestamp[0]])
 
 
-DAY_MS = 86_400_000
-TOPICS = ("orders", "returns")
+DAY_MS, TOPICS = 86_400_000, ("orders", "returns")
 
 Record = tuple[LogPartition, int, int, int, bytes | None]
 """Partition, offset, batch, time, value."""
@@ -124,7 +116,7 @@ class Log:
                     for date, rows in RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
             now = self.lake.existing(system_table("f", "records"))
-            commits.commit(now, state_of(now), {}, written.written, {})
+            commits.commit(now, state_of(now), {}, written.written, None)
 
     def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
         return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))
@@ -136,8 +128,7 @@ def read(reader: RecordReader) -> dict[tuple[str, int, int], list[dict[str, Any]
     for task in range(len(reader.shares)):
         own: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
         for batch in reader.read(task):
-            assert batch.schema == RECORDS
-            assert batch.num_rows
+            assert batch.schema == RECORDS and batch.num_rows
             for row in batch.to_pylist():
                 own.setdefault((row["topic"], row["partition"], row["batch"]), []).append(row)
         assert not own.keys() & found.keys()
@@ -159,6 +150,15 @@ def row_of(record: Record, batch: int) -> dict[str, Any]:
         "batch": batch,
         "is_before": of_batch < batch,
     }
+
+
+@pytest.mark.parametrize("stored", ['{"id": "", "ends": {"0": 7}, "bytes": 1.0}', "{"])
+def test_landed_offsets_in_another_form_are_refused(tmp_path: Path, stored: str) -> None:
+    lake = Lake(lake_config(tmp_path))
+    with RecordCommits(lake, "f").create().transaction() as change:
+        change.set_properties({"cdc.landed.orders": stored})
+    with pytest.raises(StoredFormError, match="properties of `records` cannot be read"):
+        landed_state(lake, "f")
 
 
 @st.composite
@@ -218,13 +218,11 @@ def test_each_partition_comes_whole_and_in_order(
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "_BATCH_BYTES", batch_bytes)
         reader = Log(Path(directory), files).reader(wanted, tasks)
-        assert len(reader.shares) <= tasks
-        assert read(reader) == expected
+        assert len(reader.shares) <= tasks and read(reader) == expected
 
 
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
-    one = LogPartition("orders", 0)
-    sizes = [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
+    one, sizes = LogPartition("orders", 0), [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
     chunk: Chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
     reader = Log(tmp_path, [[chunk]]).reader([PartitionRecords(one, 1, 0, 0, 1, 1)])
     batches = list(reader.read(0))

@@ -33,7 +33,6 @@ from cdc_lakehouse.lake.tables.records import (
     LandedSegment,
     RecordCommits,
     RecordRows,
-    offsets_summary,
     record_files,
     state_of,
 )
@@ -69,16 +68,15 @@ def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
     if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
         return None
     landed, position = landed_position(lake, feed, destination)
-    value, said = _value(table, landed - 1), "the end of a transaction"
+    value, shown = _value(table, landed - 1), "the end of a transaction"
     with contextlib.suppress(MessageError):
-        for part in () if value is None else decode_entry(value).parts:
-            if isinstance(part, Ddl | RowChange):
-                is_statement = isinstance(part, Ddl)
-                said = part.sql[:_SHOWN] if is_statement else f"a change of {part.database}.{part.table}"
-                break
+        parts = () if value is None else decode_entry(value).parts
+        part = next(part for part in (*parts, None) if part is None or isinstance(part, Ddl | RowChange))
+        if part is not None:
+            shown = part.sql[:_SHOWN] if isinstance(part, Ddl) else f"a change of {part.database}.{part.table}"
     return SourceError(
         f"the Canal server is stuck after {position}: it sends the entry there again and again, and nothing after it"
-        f" ({said})",
+        f" ({shown})",
         feed=feed,
         advice="its log says what it cannot read, such as `fetch failed by table meta` for a table that was renamed or "
         "dropped: give it a store of table histories (tsdb), or set it behind that place and load the tables again",
@@ -92,17 +90,17 @@ def find_binlog_position(
     the batches before one.
 
     Raises `SourceError` when the log is not the one of the position."""
-    table = lake.load(system_table(feed, "records"))
+    table, search = lake.load(system_table(feed, "records")), BinlogSearch(sought)
+    if table is None:
+        return search
     end = state_of(table).landed.end(LogPartition(destination, 0)) or 0
-    search = BinlogSearch(sought)
-    if table is not None:
-        for start in range(0, end, _AT_ONCE):
-            search.add(_pairs(table, "key", start, min(start + _AT_ONCE, end)))
-            if search.beyond is not None:
-                break
-        before, beyond = search.values = _value(table, search.before), _value(table, search.beyond)
-        search.reached = beyond is not None or (before is not None and ends_at(before, sought))
-        search.commit_ts = _commit_ts(table, search, end, seed) if search.reached else None
+    for start in range(0, end, _AT_ONCE):
+        search.add(_pairs(table, "key", start, min(start + _AT_ONCE, end)))
+        if search.beyond is not None:
+            break
+    before, beyond = search.values = _value(table, search.before), _value(table, search.beyond)
+    search.reached = beyond is not None or (before is not None and ends_at(before, sought))
+    search.commit_ts = _commit_ts(table, search, end, seed) if search.reached else None
     return search
 
 
@@ -136,11 +134,10 @@ def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
             message = decode_entry(value)
         except MessageError:
             continue
-        for part in message.parts:
-            if isinstance(part, RowChange | Ddl):
-                commit_ts = summary.commit_ts(None, 0, message.origin.time_ms)
-                assert commit_ts is not None, "entries have none of their own"
-                yield commit_ts
+        for _ in (part for part in message.parts if isinstance(part, RowChange | Ddl)):
+            commit_ts = summary.commit_ts(None, 0, message.origin.time_ms)
+            assert commit_ts is not None, "entries have none of their own"
+            yield commit_ts
 
 
 def _read(table: Table, column: str, start: int, end: int, between: Mapping[str, Range] | None = None) -> pa.Table:
@@ -159,69 +156,60 @@ _ROWS_AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 
 
-class EntryRecords:
-    """The records that one run lands from a Canal server: a batch of one segment, which grows with each round."""
+class EntryRecords(RecordCommits):
+    """The records that one run lands from a Canal server: a batch of one segment, which grows with each round. `batch`
+    must be above all earlier numbers."""
 
     def __init__(self, lake: Lake, feed: FeedConfig, batch: int) -> None:
-        """`batch` must be above all earlier numbers."""
-        self._lake = lake
-        self._source = feed.canal
-        self._partition = LogPartition(feed.canal.destination, 0)
-        self._commits = RecordCommits(lake, feed.name)
-        self._stream = EntryStream()
-        self._state = state_of(self._commits.load())
-        self.batch = LandedBatch(batch, ())
+        super().__init__(lake, feed.name)
+        self._source, self._partition = feed.canal, LogPartition(feed.canal.destination, 0)
+        self._stream, self._state, self.batch = EntryStream(), state_of(self.load()), LandedBatch(batch, ())
 
     def append(self, taken: Round) -> int:
         """Land the entries of a round that have not landed yet, in one commit, or none when nothing is new. Return the
         number of new entries.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self._commits.load()
+        table = self.load()
         if state_of(table) != self._state:
-            raise self._commits.too_late()
+            raise self.too_late()
         new = list(self._stream.new(taken.connection, taken.entries, _keys(table, taken.entries)))
         number = self.batch.number
         if not new:
             # The entry that landed last came again: that is counted up to the number that shows a server to be stuck.
-            said = {} if table is None else table.properties
-            repeats = int(said.get(CANAL_REPEATS, "0"))
+            known = {} if table is None else table.properties
+            repeats = int(known.get(CANAL_REPEATS, "0"))
             last = taken.entries[-1].place[:-1] if taken.entries and taken.batches else None
-            if table is not None and last and repeats < STUCK and said.get(CANAL_POSITION, "").startswith(f"{last},"):
-                summary = offsets_summary(LandedBatch(number, ()))
-                self._commits.commit(table, self._state, {CANAL_REPEATS: str(repeats + 1)}, [], summary)
+            if table is not None and last and repeats < STUCK and known.get(CANAL_POSITION, "").startswith(f"{last},"):
+                again = {CANAL_REPEATS: str(repeats + 1)}
+                self.commit(table, self._state, again, [], LandedBatch(number, ()))
             return 0
-        table = table or self._commits.create()
+        table = table or self.create()
         start = self._state.landed.end(self._partition) or 0
         end, before = start + len(new), self.batch.segments[0] if self.batch.segments else None
         whole = OffsetRange(self._partition, start if before is None else before.start, end, 0)
         make = RecordRows(self._source.time_zone, self._source.date_separator, number)
-        dates: set[str] = set()
+        dates = set[str]()
         with record_files(TableFiles.of(table, self._lake), f"batch-{number}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
                 some = new[first : first + _ROWS_AT_ONCE]
-                messages = Messages(
-                    whole,
-                    list(range(start + first, start + first + len(some))),
-                    [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some],
-                    [key for _, key in some],
-                    [entry.value for entry, _ in some],
-                    [None] * len(some),
-                )
-                for date, rows in make.of(messages):
+                offsets = list(range(start + first, start + first + len(some)))
+                times = [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some]
+                keys, values = [key for _, key in some], [entry.value for entry, _ in some]
+                for date, rows in make.of(Messages(whole, offsets, times, [*keys], [*values], [None] * len(some))):
                     files.add(date, rows)
-                    if date is not None:
-                        dates.add(date)
-        size, name = sum(len(entry.value) + len(key) for entry, key in new), OffsetRange(self._partition, start, end, 0)
-        now = LandedSegment(name.segment, self._partition, start, end, len(new), size, tuple(sorted(dates)))
-        summary = offsets_summary(LandedBatch(number, (now,)))
+                    dates |= set() if date is None else {date}
+        size = sum(len(entry.value) + len(key) for entry, key in new)
+        name = OffsetRange(self._partition, start, end, 0).segment
+        now = LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))
+        landed = LandedBatch(number, (now,))
         if before is not None:
             of_run = tuple(sorted({*before.dates, *dates}))
             now = replace(before, end=end, records=before.records + len(new), bytes=before.bytes + size, dates=of_run)
         batch = LandedBatch(number, (now,))
         after = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
         properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode(), CANAL_REPEATS: "0"}
-        self._commits.commit(table, self._state, properties, files.written, summary)
+        self.commit(table, self._state, properties, files.written, landed)
         self._state, self.batch = after, batch
         return len(new)
 
@@ -230,13 +218,12 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
     """Yield the keys of the records that have the times of these entries."""
     if table is None or not entries:
         return
-    times_ms = [entry.time_ms for entry in entries]
-    times = [time for time in times_ms if time is not None and 0 <= time < LAST_SECOND * 1000]
+    times = [each.time_ms for each in entries if each.time_ms is not None and 0 <= each.time_ms < LAST_SECOND * 1000]
     epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
-    moments = [epoch + datetime.timedelta(milliseconds=time) for time in times]
-    wanted: list[Range | None] = [(min(moments), max(moments))] if moments else []
-    if len(times) < len(times_ms):
-        wanted.append(None)
+    wanted: list[Range | None] = [None] if len(times) < len(entries) else []
+    if times:
+        least, greatest = (epoch + datetime.timedelta(milliseconds=time) for time in (min(times), max(times)))
+        wanted.append((least, greatest))
     for ends in wanted:
         for rows in rows_between(table, ["key"], {"timestamp": ends}):
             yield from rows.column("key").to_pylist()

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import delete_rows, live_files
 from cdc_lakehouse.lake.names import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS, SUPERSEDED
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, schema_of
-
-if TYPE_CHECKING:
-    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks use the rest without Spark.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +63,27 @@ class Checkpoints:
         properties = self._table.properties()
         if CHECKPOINT_TS not in properties:
             return Cut()
-        held: list[list[str]] = json.loads(properties.get(HELD, "[]"))
-        return Cut(
-            int(properties[CHECKPOINT_TS]),
-            int(properties[BATCH]),
-            int(properties[SCHEMA_VERSIONS]),
-            properties[SETTINGS],
-            tuple((pair[0], pair[1]) for pair in held),
-        )
+        checkpoint_ts, batch, versions = (int(properties[name]) for name in (CHECKPOINT_TS, BATCH, SCHEMA_VERSIONS))
+        held = tuple((incarnation, reason) for incarnation, reason in json.loads(properties[HELD]))
+        return Cut(checkpoint_ts, batch, versions, properties[SETTINGS], held)
 
     def rows(self, checkpoint_ts: int) -> list[CutRow]:
         return [CutRow(**row) for row in self._table.read(where={"checkpoint_ts": [checkpoint_ts]})]
 
     def published(self) -> list[int]:
         """Return the checkpoint-ts of all cuts, oldest first."""
-        return sorted(self._table.scan().column("checkpoint_ts").unique().to_pylist())
+        return sorted(self._table.scan(["checkpoint_ts"])["checkpoint_ts"].unique().to_pylist())
 
     def newest(self, cuts: int) -> pa.Table:
         """Return the rows of the newest cuts, at most of so many, unordered."""
         rows = self._table.scan()
         found = sorted(rows["checkpoint_ts"].unique().to_pylist())[-cuts:]
-        return rows.filter(pc.field("checkpoint_ts") >= found[0]) if found else rows
+        return rows.filter(pc.field("checkpoint_ts") >= min(found, default=BEGINNING))
 
     def rows_of(self, table: TableName) -> list[CutRow]:
         """Return the rows of the tables with that name in all cuts, oldest first."""
         named = {"database": [table.database], "table": [table.table]}
-        rows = [CutRow(**row) for row in self._table.read(where=named)]
-        return sorted(rows, key=lambda row: row.checkpoint_ts)
+        return sorted((CutRow(**row) for row in self._table.read(where=named)), key=lambda row: row.checkpoint_ts)
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
         """Publish a cut in one commit. It replaces a newest cut with the same checkpoint-ts (after a backfill, or when
@@ -120,16 +109,11 @@ class Checkpoints:
         whether the cut changed."""
         cut = self.last()
         rows = self.rows(cut.checkpoint_ts) if snapshots else []
-        moved = [
-            replace(row, snapshot_id=snapshots[row.snapshot_id])
-            if (row.database, row.table) == (database, table) and row.snapshot_id in snapshots
-            else row
-            for row in rows
-        ]
-        if moved == rows:
-            return False
-        self.publish(cut, moved)
-        return True
+        of_table = [row for row in rows if (row.database, row.table) == (database, table)]
+        moved = {row: snapshots[row.snapshot_id] for row in of_table if row.snapshot_id in snapshots}
+        if moved:
+            self.publish(cut, [replace(row, snapshot_id=moved.get(row, row.snapshot_id)) for row in rows])
+        return bool(moved)
 
     def forget(self, before: datetime.datetime, *, dry_run: bool = False) -> int:
         """Remove the rows of cuts that were published before a moment, or only count them; return their number. The
@@ -141,18 +125,13 @@ class Checkpoints:
         return removed
 
     def _kept(self, before: datetime.datetime) -> pa.Table:
-        rows = self._table.scan()
+        rows, key = self._table.scan(), ["database", "table", "checkpoint_ts"]
         rows = rows.append_column("position", pa.array(range(len(rows)), pa.int64()))
-        newest = rows.group_by(["database", "table"]).aggregate([("checkpoint_ts", "max")])
-        newest = newest.rename_columns(["database", "table", "checkpoint_ts"])
-        last = rows.join(newest, ["database", "table", "checkpoint_ts"], join_type="left semi")["position"]
-        recent = pc.greater_equal(rows["published_at"], pa.scalar(before, pa.timestamp("us", tz="UTC")))
-        of_last_cut = pc.equal(rows["checkpoint_ts"], self.last().checkpoint_ts)
-        kept = pc.or_(pc.or_(recent, of_last_cut), pc.is_in(rows["position"], value_set=last.combine_chunks()))
-        return rows.filter(kept).select(SCHEMA.names)
-
-
-# Remove events that a later event of the same row supersedes from the `events` table, and keep count of them.
+        newest = rows.group_by(key[:2]).aggregate([("checkpoint_ts", "max")]).rename_columns(key)
+        last = rows.join(newest, key, join_type="left semi")["position"].combine_chunks()
+        recent = pc.field("published_at") >= pa.scalar(before, pa.timestamp("us", tz="UTC"))
+        of_last_cut = pc.field("checkpoint_ts") == self.last().checkpoint_ts
+        return rows.filter(recent | of_last_cut | pc.field("position").isin(last)).select(SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +152,3 @@ def removal_of(lake: Lake, feed: str) -> Removal:
         return Removal() if text is None else Removal(**json.loads(text))
     except (TypeError, ValueError) as error:
         raise StoredFormError(f"the property {SUPERSEDED} of the events of feed {feed} cannot be read") from error
-
-
-def delete_superseded(
-    lake: Lake, feed: str, iceberg: IcebergJavaApi, found: Mapping[str, BitMap64], looked_at: int, known_from_ts: int
-) -> int:
-    """Delete events by their positions in data files, in one commit; files that no longer exist are skipped. Returns
-    the number of deleted events. Raises `TransientError` when another run has changed the table meanwhile."""
-    identifier = system_table(feed, "events")
-    table = lake.existing(identifier)
-    files = [file for file in live_files(table, ()) if file.path in found]
-    before = removal_of(lake, feed)
-    deletes, replaced = delete_rows(table.io, table.location(), table.properties, table.format_version, files, found)
-    count = sum(len(found[file.path]) for file in files)
-    after = Removal(before.removed + count, looked_at, known_from_ts if count else before.known_from_ts)
-    iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
-        delete_files=deletes,
-        replaced_deletes=replaced,
-        properties={SUPERSEDED: json.dumps(asdict(after))},
-    )
-    return count

@@ -63,31 +63,18 @@ class EventWriter:
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
         return the files as JSON for Iceberg's `ContentFileParser`."""
+        time, millis = EVENTS.field("commit_time"), pa.timestamp("ms", "UTC")
         with DatedFiles(self.table, _PLAIN, _REPEATED) as files:
-            for batch in events:
-                for date, rows in _by_date(batch):
-                    files.add(date, rows)
+            for rows in (pa.Table.from_batches([batch]) for batch in events if batch.num_rows):
+                if SYNTHETIC not in rows.column_names:
+                    rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
+                committed_at = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS).cast(millis)
+                rows = rows.append_column(time, committed_at.cast(time.type))
+                dates = pc.unique(rows.column("feed_date")).to_pylist()
+                for date in dates:
+                    own = pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
+                    files.add(date, rows if len(dates) == 1 else rows.filter(own))
         return files.written
-
-
-def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
-    if not batch.num_rows:
-        return
-    rows = pa.Table.from_batches([batch])
-    if SYNTHETIC not in rows.column_names:
-        rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
-    millis = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
-    rows = rows.append_column(EVENTS.field("commit_time"), millis.cast(pa.timestamp("ms", "UTC")).cast(_MICROS))
-    dates = pc.unique(rows.column("feed_date")).to_pylist()
-    for date in dates:
-        if len(dates) == 1:
-            yield date, rows
-        else:
-            own = pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
-            yield date, rows.filter(own)
-
-
-_MICROS: Final = EVENTS.field("commit_time").type
 
 
 # --- Reading ---
@@ -96,11 +83,10 @@ _MICROS: Final = EVENTS.field("commit_time").type
 def event_reader(lake: Lake, feed: str) -> EventReader | None:
     """Return a reader of a feed's current events, without a JVM; None when the table does not exist."""
     table = lake.load(system_table(feed, "events"))
-    return None if table is None else reader_of(lake, table)
+    return None if table is None else _reader(lake, table)
 
 
-def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
-    """Return a reader of the `events` table in its current state, or in that of a snapshot."""
+def _reader(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
     stored = TableFiles.of(table, lake, snapshot)
     fields = [stored.schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
     return EventReader(tuple(live_files(table, fields, snapshot=snapshot)), stored)
@@ -128,11 +114,8 @@ class EventReader:
             size, place = heapq.heappop(sizes)
             shares[place][number].append(file)
             heapq.heappush(sizes, (size + file.size, place))
-        found: list[EventReader] = []
-        for share in shares:
-            own, *earlier = (replace(reader, files=tuple(files)) for reader, files in zip(readers, share, strict=True))
-            found.append(replace(own, earlier=tuple(earlier)))
-        return found
+        parts = ([replace(of, files=tuple(own)) for of, own in zip(readers, share, strict=True)] for share in shares)
+        return [replace(own, earlier=tuple(earlier)) for own, *earlier in parts]
 
     def read(
         self,
@@ -147,11 +130,8 @@ class EventReader:
         Yields tables with `columns`, which must include `commit_ts`, `schema_name` and `table_name`. Names, operations
         and segments are dictionaries where the file has them."""
         io, databases, tables = self.table.open(), {name for name, _ in names}, {name for _, name in names}
-        between = {
-            "commit_ts": (lowest, highest),
-            "schema_name": (min(databases), max(databases)),
-            "table_name": (min(tables), max(tables)),
-        }
+        of_tables = {"schema_name": (min(databases), max(databases)), "table_name": (min(tables), max(tables))}
+        between = {"commit_ts": (lowest, highest), **of_tables}
         for file in self.files:
             for rows in read_columns(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
                 yield rows.select(columns)
@@ -176,14 +156,11 @@ class BatchCounts:
 
     def by_table(self) -> dict[tuple[str, str], dict[str, int]]:
         """Return the events of each (database, table), and those of each operation."""
-        numbers = COUNTS.names[3:7]
-        return {
-            (row["schema_name"], row["table_name"]): {name: row[name] for name in numbers}
-            for row in self._summed("schema_name", "table_name")
-        }
+        rows, numbers = self._summed("schema_name", "table_name"), COUNTS.names[3:7]
+        return {(row["schema_name"], row["table_name"]): {name: row[name] for name in numbers} for row in rows}
 
     def by_segment(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers of each segment that has events, by their names in `Segment`."""
+        """Return the numbers of each segment with events, by their names in `Segment`."""
         return {row.pop("segment"): row for row in self._summed("segment")}
 
     def _summed(self, *by: str) -> list[dict[str, Any]]:
@@ -219,12 +196,9 @@ class Events:
         segments: Segments,
         require_lease: Callable[[], None],
     ) -> None:
-        self._segments = segments
-        self._require_lease = require_lease
+        self._lake, self._spark, self._iceberg = lake, spark, iceberg
+        self._segments, self._require_lease = segments, require_lease
         self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
-        self._lake = lake
-        self._spark = spark
-        self._iceberg = iceberg
         self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
@@ -251,7 +225,7 @@ class Events:
                 raise TransientError(
                     f"another writer has just expired a snapshot of {self.identifier}: {id}", advice="run again"
                 )
-            whole = reader_of(self._lake, table, snapshot)
+            whole = _reader(self._lake, table, snapshot)
             wanted = tuple(file for file in whole.files if may_contain(file, commit_ts, lowest, highest))
             return replace(whole, files=wanted)
 
@@ -319,11 +293,8 @@ class Events:
             transactions.append(rows.filter(pc.is_in(rows.column("segment"), other)))
         new = pa.concat_tables(transactions).group_by(form.names).aggregate([])
         schema, between = table.schema(), {"segment": (wanted[0].as_py(), wanted[-1].as_py())}
-        files = [
-            file
-            for file in live_files(table, [schema.find_field("segment").field_id])
-            if may_hold(file, schema, between)
-        ]
+        live = live_files(table, [schema.find_field("segment").field_id])
+        files = [file for file in live if may_hold(file, schema, between)]
         read = new.column_names if len(other) else ["segment"]
 
         def positions(file: StoredFile) -> BitMap64:
@@ -380,15 +351,19 @@ class Events:
         rejected records; return them, and the counts of the commit."""
         counts, quarantined = self.counts(segments), Counter[str]()
         by_segment = counts.by_segment()
-        none = {"events": 0, "inserts": 0, "updates": 0, "deletes": 0, "min_commit_ts": None, "max_commit_ts": None}
+        none = {
+            **dict.fromkeys(("events", "inserts", "updates", "deletes"), 0),
+            "min_commit_ts": None,
+            "max_commit_ts": None,
+        }
         for each in rejected:
             quarantined[each.segment] += each.count
         found: list[Segment] = []
         for segment in segments:
-            of_segment, rejected_of = by_segment.get(segment.segment, none), quarantined[segment.segment]
+            numbers = by_segment.get(segment.segment, none) | {"quarantined": quarantined[segment.segment]}
             if has_other_content(segment) and segment.lines is not None:
-                segment = replace(segment, others=segment.lines - of_segment["events"] - rejected_of)
-            found.append(replace(segment, state=DECODED, decoded_at=now, quarantined=rejected_of, **of_segment))
+                numbers["others"] = segment.lines - numbers["events"] - numbers["quarantined"]
+            found.append(replace(segment, state=DECODED, decoded_at=now, **numbers))
         self._segments.mark_decoded(found)
         return found, counts
 

@@ -17,14 +17,14 @@ import functools
 import itertools
 import json
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -47,7 +47,7 @@ from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import RECORDS
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import (
     DatedFiles,
@@ -106,27 +106,21 @@ class LandedState:
         """Return the state after a batch of the pending offsets has landed; without a batch, after the feed has only
         looked."""
         segments = () if batch is None else batch.segments
-        ends = {partition: start for partition, (start, _) in pending.offsets.items()}
-        ends |= {segment.partition: segment.end for segment in segments}
+        new_ends = {partition: start for partition, (start, _) in pending.offsets.items()}
+        new_ends |= {segment.partition: segment.end for segment in segments}
         topics = dict(self.landed.topics)
-        for name in sorted({partition.topic for partition in ends}):
+        for name in {*topics, *(partition.topic for partition in new_ends)}:
             known = topics.get(name, LandedTopic("", {}))
-            own = {partition.number: end for partition, end in ends.items() if partition.topic == name}
-            sizes = [(each.bytes, each.end - each.start) for each in segments if each.partition.topic == name]
+            own_ends = {each.number: end for each, end in new_ends.items() if each.topic == name}
+            ends = {**known.ends, **own_ends}
+            listed = {each.number: end for each, (_, end) in pending.offsets.items() if each.topic == name}
+            behind = {number: listed.get(number) for number, end in ends.items() if listed.get(number) != end}
+            own = [each for each in segments if each.partition.topic == name]
             # Per offset: missing offsets lower it accordingly.
-            offsets = sum(count for _, count in sizes)
-            topics[name] = replace(
-                known,
-                id=pending.ids.get(name) or known.id,
-                ends={**known.ends, **own},
-                record_bytes=round(sum(size for size, _ in sizes) / offsets, 1) if offsets else known.record_bytes,
-            )
-        for name, topic in topics.items() if batch is not None else ():
-            listed = {
-                partition.number: end for partition, (_, end) in pending.offsets.items() if partition.topic == name
-            }
-            behind = {number: listed.get(number) for number, end in topic.ends.items() if listed.get(number) != end}
-            topics[name] = replace(topic, behind=behind)
+            offsets = sum(each.end - each.start for each in own)
+            size = round(sum(each.bytes for each in own) / offsets, 1) if offsets else known.record_bytes
+            id = (pending.ids.get(name) if own_ends else None) or known.id
+            topics[name] = LandedTopic(id, ends, size, known.behind if batch is None else behind)
         return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
 
     def not_read_up(self) -> list[LogPartition]:
@@ -143,29 +137,29 @@ class LandedState:
             )
             for name, topic in self.landed.topics.items()
         }
-        segments = [
-            [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates,
-             each.late_before]
-            for each in self.last.segments
-        ]  # fmt: skip
-        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: json.dumps(segments)}
+        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[2:]] for each in self.last.segments])
+        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: segments}
 
 
 def state_of(table: Table | None) -> LandedState:
     properties: Mapping[str, str] = {} if table is None else table.properties
     topics: dict[str, LandedTopic] = {}
-    for key, value in properties.items():
-        if key.startswith(LANDED):
-            stored: dict[str, Any] = json.loads(value)
-            ends = {int(number): end for number, end in stored["ends"].items()}
-            behind = {int(number): end for number, end in stored.get("behind", {}).items()}
-            topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
-    segments = [
-        LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), *late_before)
-        for segment, topic, number, start, end, records, size, dates, *late_before in json.loads(
-            properties.get(BATCH_SEGMENTS, "[]")
-        )
-    ]
+    try:
+        for key, value in properties.items():
+            if key.startswith(LANDED):
+                stored: dict[str, Any] = json.loads(value)
+                ends, behind = ({int(n): end for n, end in stored[name].items()} for name in ("ends", "behind"))
+                topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
+        segments = [
+            LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), late_before)
+            for segment, topic, number, start, end, records, size, dates, late_before in json.loads(
+                properties.get(BATCH_SEGMENTS, "[]")
+            )
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoredFormError(
+            "the properties of `records` cannot be read: an earlier version made this lake"
+        ) from error
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
     landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
     return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
@@ -203,9 +197,6 @@ LAST_SECOND: Final = 253_370_764_800
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
 
-Dated = tuple[str | None, pa.Table]
-
-
 @dataclass(frozen=True)
 class RecordRows:
     """Makes the rows of a batch. Their dates are those of the timestamps in `time_zone`; None when there is no
@@ -215,7 +206,7 @@ class RecordRows:
     date_separator: DateSeparator
     batch: int
 
-    def of(self, messages: Messages) -> Iterator[Dated]:
+    def of(self, messages: Messages) -> Iterator[tuple[str | None, pa.Table]]:
         """Yield the rows of each feed date, with the columns of `SCHEMA`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         types, times = flat[::2], flat[1::2]
@@ -223,32 +214,24 @@ class RecordRows:
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
         keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
-        types_of = {each.name: each.type for each in ARROW_SCHEMA}
-        shared = {
-            "topic": partition.topic,
-            "partition": partition.number,
-            "segment": messages.range.segment,
-            "batch": self.batch,
-        }
-        columns = {name: pa.repeat(pa.scalar(value, types_of[name]), count) for name, value in shared.items()} | {
+        columns = {
             "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
+            "topic": pa.repeat(partition.topic, count),
+            "partition": pa.repeat(partition.number, count),
             "offset": pa.array(messages.offsets, pa.int64()),
             "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
             "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
             "key": keys,
             "value": values,
             # To Kafka an empty list of headers is the same as none.
-            "headers": pa.array([each or None for each in messages.headers], types_of["headers"]),
+            "headers": pa.array([each or None for each in messages.headers], ARROW_SCHEMA.field("headers").type),
             "size": pc.add(*(pc.binary_length(each).fill_null(0) for each in (keys, values))),
+            "segment": pa.repeat(messages.range.segment, count),
+            "batch": pa.repeat(self.batch, count),
         }
-        rows = pa.RecordBatch.from_arrays(
-            [columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA
-        )
-        if len(dates) == 1:
-            yield dates[0], pa.Table.from_batches([rows])
-        else:
-            for number, date in enumerate(dates):
-                yield date, pa.Table.from_batches([rows]).filter(pa.array(which == number))
+        rows = pa.table([columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA)
+        for number, date in enumerate(dates):
+            yield date, rows if len(dates) == 1 else rows.filter(pa.array(which == number))
 
     def _dates(
         self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
@@ -277,26 +260,8 @@ def record_files(table: TableFiles, name: str) -> DatedFiles:
     return DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
-def _delete(io: FileIO, files: Iterable[str]) -> None:
-    """Delete files that no commit references or will reference."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            io.delete(as_data_file(file).file_path)
-
-
-@dataclass
-class ReadRange:
-    """The part of a range that was read. `end` is the first offset that was not read."""
-
-    range: OffsetRange
-    end: int
-    records: int = 0
-    bytes: int = 0
-    dates: set[str] = field(default_factory=set[str])
-
-
-ReadGroup = tuple[list[ReadRange], list[str], list[CdcError]]
-"""The ranges that a task has read, the files with their records, and the errors."""
+ReadGroup = tuple[list[tuple[OffsetRange, LandedSegment]], list[str], list[CdcError]]
+"""The ranges of a task with the parts that it has read, the files with their records, and the errors."""
 
 
 def _read_group(
@@ -304,21 +269,22 @@ def _read_group(
 ) -> Iterator[ReadGroup]:
     """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
     number, ranges = numbered
-    found = {each: ReadRange(each, each.start) for each in ranges}
-    reader = RangeReader(client, ranges)
+    reader, records, sizes = RangeReader(client, ranges), Counter[OffsetRange](), Counter[OffsetRange]()
+    dates = defaultdict[OffsetRange, set[str]](set)
     # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
     with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
         for messages in reader.messages():
-            read = found[messages.range]
-            read.records += len(messages.offsets)
-            read.bytes += messages.size
+            records[messages.range] += len(messages.offsets)
+            sizes[messages.range] += messages.size
             for date, rows in rows_of.of(messages):
                 files.add(date, rows)
-                if date is not None:
-                    read.dates.add(date)
-    for each, end in reader.ends.items():
-        found[each].end = end
-    yield list(found.values()), files.written, reader.faults
+                dates[messages.range] |= set() if date is None else {date}
+    found: list[tuple[OffsetRange, LandedSegment]] = []
+    for each in ranges:
+        counts = records[each], sizes[each], tuple(sorted(dates[each]))
+        end = reader.ends.get(each, each.start)
+        found.append((each, LandedSegment(each.segment, each.partition, each.start, end, *counts)))
+    yield found, files.written, reader.faults
 
 
 _PROPERTIES: Final = {
@@ -352,10 +318,10 @@ def remove_before(table: Table, batch: int, files: Sequence[StoredFile]) -> None
 
 
 class RecordCommits:
+    """Commits to the `records` of a feed."""
+
     def __init__(self, lake: Lake, feed: str) -> None:
-        self._lake = lake
-        self._feed = feed
-        self.identifier = system_table(feed, "records")
+        self._lake, self._feed, self.identifier = lake, feed, system_table(feed, "records")
 
     def load(self) -> Table | None:
         return self._lake.load(self.identifier)
@@ -370,51 +336,46 @@ class RecordCommits:
         before: LandedState,
         properties: Mapping[str, str],
         files: Sequence[str],
-        summary: Mapping[str, str],
+        batch: LandedBatch | None,
     ) -> None:
-        """Commit files, properties and summary together. Raises `ConcurrentRunError` when another run has landed
-        something since `before`; the files are then deleted."""
+        """Commit files and properties together, and a batch's ranges in the summary. Raises `ConcurrentRunError` when
+        another run has landed something since `before`; the files are then deleted."""
         self._lake.on_write()
+        offsets: dict[str, dict[int, list[int]]] = {}
+        for each in () if batch is None else batch.segments:
+            whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
+            whole[1] = each.end
+        about = {} if batch is None else {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
+
+        def stands(now: Table) -> bool:
+            return state_of(now) == before  # Another writer may be maintenance, which lands nothing.
+
         try:
-            # Another writer may be maintenance, which lands nothing.
-            commit(
-                table,
-                added=files,
-                properties=properties,
-                summary=summary,
-                stands=lambda now: state_of(now) == before,
-            )
+            commit(table, added=files, properties=properties, summary=about, stands=stands)
         except CommitFailedException as error:
-            _delete(table.io, files)
+            self.delete(table, files)
             raise self.too_late() from error
 
+    def delete(self, table: Table, files: Iterable[str]) -> None:
+        """Delete files that no commit references or will reference."""
+        for file in files:
+            with contextlib.suppress(OSError):
+                table.io.delete(as_data_file(file).file_path)
+
     def too_late(self) -> ConcurrentRunError:
-        return ConcurrentRunError(
-            f"another run has landed what this one was to land in {self.identifier}",
-            feed=self._feed,
-        )
+        said = f"another run has landed what this one was to land in {self.identifier}"
+        return ConcurrentRunError(said, feed=self._feed)
 
 
-def offsets_summary(batch: LandedBatch) -> dict[str, str]:
-    offsets: dict[str, dict[int, list[int]]] = {}
-    for each in batch.segments:
-        whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
-        whole[1] = each.end
-    return {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
-
-
-class Records:
+class Records(RecordCommits):
     """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
     def __init__(
         self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: KafkaClient | None = None
     ) -> None:
-        self._lake = lake
-        self._feed = feed.name
-        self._source = feed.kafka
+        super().__init__(lake, feed.name)
+        self._source, self._spark = feed.kafka, spark
         self._client = client or KafkaClient.of(feed.kafka)
-        self._spark = spark
-        self._commits = RecordCommits(lake, feed.name)
 
     def append(
         self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
@@ -424,36 +385,34 @@ class Records:
         `RangeReader`; ranges without a fault are complete. When there is nothing to land, nothing is committed.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self._commits.load()
+        table = self.load()
         state = state_of(table)
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
-            raise self._commits.too_late()
+            raise self.too_late()
         if not ranges and state.after(pending, None) == state:
             return LandedBatch(batch, ()), ()
         self._lake.on_write()
-        table = table or self._commits.create()
+        table = table or self.create()
         groups = self._read(table, ranges, state, batch) if ranges else []
         segments: list[LandedSegment] = []
         surplus: set[int] = set()  # Groups with a part of a range that follows an incomplete part.
-        read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
-        read.sort(key=lambda each: (each[0].range.partition, each[0].range.start))
-        for partition, parts in itertools.groupby(read, key=lambda each: each[0].range.partition):
+        read = [(*found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
+        read.sort(key=lambda each: (each[0].partition, each[0].start))
+        for partition, parts in itertools.groupby(read, key=lambda each: each[0].partition):
             late_before, ended = state.landed.late_before(partition, pending.offsets[partition][1]), False
-            for found, number in parts:
+            for wanted, found, number in parts:
                 if ended:
                     surplus.add(number)
-                elif found.end > found.range.start:
-                    counts = (found.records, found.bytes, tuple(sorted(found.dates)))
-                    place = (found.range.segment, partition, found.range.start, found.end)
-                    segments.append(LandedSegment(*place, *counts, late_before))
-                ended = ended or found.end < found.range.end
-        _delete(table.io, (file for number in surplus for file in groups[number][1]))
+                elif found.end > found.start:
+                    segments.append(replace(found, late_before=late_before))
+                ended = ended or found.end < wanted.end
+        self.delete(table, (file for number in surplus for file in groups[number][1]))
         files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
         now = LandedBatch(batch, tuple(segments))
         after = state.after(pending, now if segments else None)
         if after != state:
-            self._commits.commit(table, state, after.as_properties(), files, offsets_summary(now) if segments else {})
+            self.commit(table, state, after.as_properties(), files, now if segments else None)
         return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
     def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
@@ -507,47 +466,29 @@ class RecordReader:
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
         """Read a task's share, with the columns of `RECORDS`. The records of each partition and batch are in the order
         of their offsets; those of several may be interleaved."""
-        share, open_rows = self.shares[task], functools.partial(_rows, self.table.open(), self.table.schema)
+        share, io, schema = self.shares[task], self.table.open(), self.table.schema
         for file in share.files if share.in_order else ():
-            for rows in open_rows(file, share.in_order, _READ):
+            for rows in read_columns(io, file, schema, _READ, _ranges(share.in_order)):
                 yield from _in_batches(_read(rows, share.in_order))
         for each in share.shuffled:
-            sizes = [rows for file in share.files for rows in open_rows(file, [each], (*_PLACE, "size"))]
-            for window in _windows(sizes, each):
+            # Read them in windows, ranges of offsets of some megabytes or one record each.
+            within = _ranges([each])
+            places = [
+                (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
+                for file in share.files
+                for rows in read_columns(io, file, schema, (*_PLACE, "size"), within)
+                for _, at, _ in _matches(rows, [each])
+            ]
+            offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
+            order = np.argsort(offsets)
+            windows = np.unique(np.cumsum(sizes[order]) // _BATCH_BYTES, return_index=True)[1]
+            for start, end in itertools.pairwise([*offsets[order][windows].tolist(), int(offsets.max()) + 1]):
                 found = [
-                    _read(rows, [each], window)
+                    _read(rows, [each], (start, end - 1))
                     for file in share.files
-                    for rows in open_rows(file, [each], _READ, window)
+                    for rows in read_columns(io, file, schema, _READ, within | {"offset": (start, end - 1)})
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
-
-
-def _windows(parts: Sequence[pa.Table], wanted: PartitionRecords) -> Iterator[tuple[int, int]]:
-    """Split the offsets of records into ranges, inclusive, of some megabytes or one record each."""
-    offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for rows in parts:
-        for _, at, _ in _matches(rows, [wanted]):
-            offsets.append(rows.column("offset").to_numpy()[at])
-            sizes.append(rows.column("size").to_numpy()[at])
-    all_offsets = np.concatenate(offsets)
-    order = np.argsort(all_offsets)
-    window = np.cumsum(np.concatenate(sizes)[order]) // _BATCH_BYTES
-    starts = all_offsets[order][np.unique(window, return_index=True)[1]].tolist()
-    last = all_offsets.max(initial=-1) + 1
-    yield from ((start, end - 1) for start, end in itertools.pairwise([*starts, int(last)]))
-
-
-def _rows(
-    io: FileIO,
-    schema: Schema,
-    file: StoredFile,
-    wanted: Sequence[PartitionRecords],
-    names: Sequence[str],
-    window: Range | None = None,
-) -> Iterator[pa.Table]:
-    """Yield rows of a file that include those of `wanted`, or those of them with offsets in a window."""
-    between = _ranges(wanted) | ({} if window is None else {"offset": window})
-    return read_columns(io, file, schema, names, between)
 
 
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
@@ -567,7 +508,7 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         """Return the first and the last offset that a file has of each, and whether they are in their order."""
         found: dict[PartitionRecords, tuple[int, int, bool]] = {}
         some = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
-        for rows in _rows(table.io, table.schema(), file, some, _PLACE) if some else ():
+        for rows in read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
             for each, at, _ in _matches(rows, some):
                 offsets = rows.column("offset").to_numpy()[at]
                 first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
@@ -647,9 +588,8 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | No
     order = np.argsort(at, kind="stable")
     if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
         rows = rows.take(pa.array(at[order]))
-    millis = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-    columns = {name: rows.column(name) for name in _READ if name != "timestamp"} | {
-        "time_ms": millis,
+    columns = {name: rows.column(name) for name in _READ} | {
+        "time_ms": pc.divide(rows.column("timestamp").cast(pa.int64()), 1000),
         "batch": pa.array(batches[order], pa.int64()),
         "is_before": pa.array(is_before[order], pa.bool_()),
     }
