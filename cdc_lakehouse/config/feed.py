@@ -166,7 +166,9 @@ class FeedConfig(Section):
     )
     start_date: datetime.date = key(..., "The first Dagster partition.")
     policy: PolicyConfig = key(PolicyConfig, "How to treat invalid input.")
-    freshness_minutes: int = key(60, "Minutes after which a cut, or the end of the last run, is not fresh.", gt=0)
+    freshness_minutes: int = key(
+        60, "A feed is not fresh when the published cut is older than this, or no run has ended for longer.", gt=0
+    )
     owners: tuple[Owner, ...] = key((), "Owners of the assets: e-mail addresses, or team:<name>.")
     tags: Tags = key(dict, "Tags of the assets.")
     maintenance: MaintenanceConfig = key(MaintenanceConfig, "When tables are rewritten, and what is kept.")

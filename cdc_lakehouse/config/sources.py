@@ -189,7 +189,9 @@ class InitialLoad(Section):
     csv: DumpCsv = key(DumpCsv, "Dumpling's csv options.")
     time_zone: TimeZone = key("UTC", "Time zone of the dump's TIMESTAMP text: that of its session.")
     start_ts: int | None = key(None, "The changefeed's start-ts (a TSO), if its output does not show it.", gt=0)
-    log_starts_at_dump: bool = key(False, "Canal was started at the dump's position: no change is missing.")
+    log_starts_at_dump: bool = key(
+        False, "Canal was started at the dump's position: nothing before its first entry is missing."
+    )
     url: DatabaseUrl | None = key(None, "With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False)
     ca_file: FilePath | None = key(None, "With type database: TLS, with the certificate authorities in this file.")
     snapshot_ts: int | None = key(None, "With type database on TiDB: the TSO to read at. Default: now.", gt=0)

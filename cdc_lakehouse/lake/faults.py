@@ -152,7 +152,9 @@ def described(error: Exception) -> str:
     """Describe an error in one line: its type, and its message when that holds no secret. What Iceberg says of a file
     is more than what Spark makes of it."""
     cause = error.__cause__ if isinstance(error, EngineError) else error
-    is_of_engine = isinstance(cause, Py4JError) or (cause is error and _is_of_spark(error))
+    is_of_engine = isinstance(cause, Py4JError) or (
+        cause is error and not isinstance(error, CdcError) and _is_of_spark(error)
+    )
     for line in _lines(cause) if is_of_engine and isinstance(cause, Exception) else ():
         if found := _JAVA_SAID.match(line):
             return found[1]

@@ -52,8 +52,8 @@ def _at_commit(world: World, number: int, do: Callable[[], object]) -> bool:
     done: list[object] = []
 
     def once() -> None:
-        done.append(None)
         do()
+        done.append(None)
 
     with before_commit(number, once):
         world.try_run()
@@ -67,7 +67,7 @@ def _compacted_beside(world: World, number: int) -> bool:
         settings = MaintenanceConfig(min_small_files=2, max_delete_ratio=0.01)
         feed = world.lake.feed.model_copy(update={"maintenance": settings})
         maintenance = Maintenance(feed, world.lake.lake, world.lake.session)
-        names = [each.name for each in maintenance._find_targets() if each.state is not None]
+        names = [each.name for each in maintenance._chosen(None) if each.state is not None]
         with mock.patch.object(Maintenance, "_lease", return_value=contextlib.nullcontext()):
             # Each takes a third of a second.
             for name in random.Random(number).sample(names, min(len(names), 8)):

@@ -298,8 +298,8 @@ class World:
 class _OfEvents(Maintenance):
     """Of all tables it would take most of the time, and tests of its own kill it between commits."""
 
-    def _find_targets(self) -> list[Any]:
-        return [each for each in super()._find_targets() if each.identifier.name == "events"]
+    def _chosen(self, wanted: str | None) -> list[Any]:
+        return [each for each in super()._chosen(wanted) if each.identifier.name == "events"]
 
 
 def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[Encode], TopicWriter], Callable[[], object]]:

@@ -120,7 +120,8 @@ def _decode(
         with database() as connection:
             for file, (_, content) in zip(files, read([file.ref for file in files]), strict=True):
                 left, context = LISTED_PER_SEGMENT, file.context
-                found.lines[file.segment] = found.strict[file.segment] = 0
+                found.lines[file.segment] += 0  # An empty file is counted.
+                found.strict[file.segment] += 0
                 for batch in _of_file(file, decode(connection, content, context)):
                     sound = batch
                     found.lines[file.segment] += batch.num_rows
@@ -209,7 +210,7 @@ def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]
     for file, weight in zip(files, weights, strict=True):
         at, each = 0, weight / file.pieces
         while at < file.pieces:
-            if filled >= share or (file.pieces > 1 and share - filled < each / 2):
+            if at or filled >= share or (file.pieces > 1 and share - filled < each / 2):
                 groups.append([])
                 filled = 0.0
             count = min(file.pieces - at, max(1, round((share - filled) / each)))
