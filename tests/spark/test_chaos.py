@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests import SEED, TURN
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, fill
 from tests.chaos.history import Pass, Protocol, scenario
 from tests.chaos.world import Tally, play
 from tests.kit.lakes import TestLake
@@ -48,6 +49,10 @@ def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake], numbe
 
 def test_faults_are_all_played() -> None:
     assert len(WANTED) <= len(PLAYED) * PASSES
+
+
+def test_disk_that_is_filled_raises_nothing() -> None:
+    fill(Path("/dev/full"))
 
 
 def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake]) -> None:
