@@ -644,15 +644,6 @@ def _in_catalog(lake: TestLake, statement: str) -> None:
         catalog.execute(statement)
 
 
-def _same(what: str, found: object, expected: object) -> None:
-    assert found == expected, f"{what}:\n  found    {found}\n  expected {expected}"
-
-
-def _in_catalog(lake: TestLake, statement: str) -> None:
-    with open_catalog(lake) as catalog:
-        catalog.execute(statement)
-
-
 def _in_parentheses(text: str) -> tuple[str, str]:
     """What stands in the first parentheses, which can hold others, and what comes after them."""
     found = re.match(r"\(((?:[^()]|\([^()]*\))*)\)", text)
@@ -782,7 +773,8 @@ class _Feed:
                     assert verb in {"run", "plan"}
                     player.feed.flush(9)
             if verb == "plan":
-                with self.lake.without_changes():
+                # It takes no lease either.
+                with self.lake.without_changes(but=""):
                     said = playing[0]._command(self.lake, "plan").output
                 self._each(playing, verb, lambda player, said=said: player.check_plan(said))
                 continue
