@@ -22,7 +22,6 @@ _CACHES: Final = {
     "cdc_lakehouse.assets.resources.CONFIGURATIONS",
     "cdc_lakehouse.assets.resources._STEPS",
     "cdc_lakehouse.duckdb_sql._idle",
-    "cdc_lakehouse.lake.tables.small_table._UP_TO_DATE",
 }
 # Of the session's JVM, which lives as long as the process, of libraries' pools, and of connections that a client keeps.
 _LASTING_THREADS: Final = re.compile(r"stderr of the JVM|ThreadPoolExecutor-|.*\(process_request_thread\)")

@@ -55,7 +55,7 @@ class S3Server:
         name = f"user{next(_USERS)}"
         owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
         command = [go_server("versitygw"), "admin", *owner, "create-user", "--role", "user"]
-        run_tool([*command, "--access", name, "--secret", secret])
+        run_tool([*command, "--access", name, "--secret", secret], seconds=60, tries=1)
         return name
 
 

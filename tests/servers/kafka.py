@@ -110,14 +110,13 @@ class Broker:
         keys = directory / "keys.p12"
         store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", self.PASSWORD, "-alias", "broker"]
         name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
-        run_tool(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store])
+        run_tool(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store], seconds=180, tries=1)
         ports = {"plain": self._plain, "secure": self._secure, "controller": free_port()}
         secrets = {"user": self.USER, "password": self.PASSWORD}
         self._settings.write_text(_SETTINGS.format(directory=directory, **ports, **secrets))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        run_tool(
-            [*_JVM, kafka(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)]
-        )
+        storage = [*_JVM, kafka(), "kafka.tools.StorageTool"]
+        run_tool([*storage, "format", f"--cluster-id={cluster}", "-c", str(self._settings)], seconds=180, tries=1)
 
     def __enter__(self) -> Broker:
         self.start()

@@ -71,7 +71,7 @@ def mysql_server(directory: Path, *, folding: bool = False) -> Iterator[MySqlSer
     names = f"--lower-case-table-names={int(folding)}"
     places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}", names]
     command = [str(program), *_BOTH, *places]
-    run_tool([*command, "--initialize-insecure", "--innodb-log-file-size=8M"], environment)
+    run_tool([*command, "--initialize-insecure", "--innodb-log-file-size=8M"], environment, 300, tries=1)
     port, socket = free_port(), directory / "socket"
     command += [*_RUNNING, *(("--skip-log-bin",) if folding else _BINLOG)]
     command += [f"--port={port}", f"--socket={socket}", f"--pid-file={directory / 'pid'}"]

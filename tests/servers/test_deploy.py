@@ -94,7 +94,7 @@ def install(directory: Path, python: str | Path, *extras: str) -> Installed:
     work.mkdir()
 
     def call(*arguments: object) -> None:
-        tools.run_tool([uv(), *map(str, arguments)])
+        tools.run_tool([uv(), *map(str, arguments)], seconds=SECONDS, tries=1)
 
     call("build", "--quiet", "--wheel", "--out-dir", directory, ROOT)
     call("venv", "--quiet", "--python", python, environment)

@@ -68,7 +68,7 @@ class TidbServer:
             tools.tidb("dumpling"), "--host", "127.0.0.1", "--port", str(self.port), "--user", "root",
             "--database", database, "--output", str(directory), *options,
         ]  # fmt: skip
-        tools.run_tool(command)
+        tools.run_tool(command, seconds=120, tries=1)
 
 
 @pytest.fixture(scope="module")

