@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_235, 25),
     "cdc_lakehouse/*.py": (842, 5),
-    "tests": (32_844, 171),
+    "tests": (32_893, 172),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
