@@ -363,16 +363,19 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
     )
     def table_checks(context: dg.OpExecutionContext) -> Iterator[dg.AssetCheckResult]:
         wanted = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
+
+        def own(results: Iterable[dg.AssetCheckResult]) -> Iterator[dg.AssetCheckResult]:
+            return (result for result in results if (result.asset_key, result.check_name) in wanted)
+
         current, held = CurrentTables(lake, feed), FeedState(lake, feed, utc_now()).held
         for name in tables:
-            results = [hold_evaluation(feed, name, held.get(name))]
+            yield from own([hold_evaluation(feed, name, held.get(name))])
             try:
                 if (table := current.load(current.identifier(name))) is not None:
-                    results += table_evaluations(feed, name, table)
+                    yield from own(table_evaluations(feed, name, table))
             except UnreadableTableError as error:
                 # Its last evaluation stays: no check can evaluate it.
                 context.log.warning("%s", error)
-            yield from (result for result in results if (result.asset_key, result.check_name) in wanted)
 
     # Not `multi_asset_check`: it would name outputs by the tables, and refuse names that are not identifiers.
     return dg.AssetChecksDefinition.create(

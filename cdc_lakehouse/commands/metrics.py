@@ -122,8 +122,8 @@ class _Feeds(Collector):
                     if feed.name not in self._asked:
                         self._asked[feed.name] = self._pool.submit(self._ask, feed)
                 done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
-                statuses = {name: each.result() if each in done else None for name, each in self._asked.items()}
-                self._asked = {name: each for name, each in self._asked.items() if each not in done}
+                asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
+                statuses = {name: each.result() if each in done else None for name, each in asked.items()}
         for feed in self._feeds:
             state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
             try:

@@ -216,9 +216,10 @@ class FeedTable:
 
     def converted_since(self, applied: int) -> frozenset[int]:
         """Return the columns whose values in the lake change with the type after the version that was applied, by its
-        number."""
-        types = {column.id: self.target.types(column.id).get(applied, ()) for column in self.life.last.carried}
-        return frozenset(id for id, each in types.items() if converts(each))
+        number; of a column that is newer, after its first."""
+        ids = [column.id for column in self.life.last.carried]
+        since = {id: [each for number, each in self.target.types(id).items() if number >= applied] for id in ids}
+        return frozenset(id for id, (*_, oldest) in since.items() if converts(oldest))
 
     def fold(
         self, number: int, location: str, schema: Schema | None = None, properties: Mapping[str, str] | None = None,
