@@ -312,8 +312,12 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
     judged, listed_now = {index.path for index in indexes}, {index.path for index in listing.indexes}
     for path in {row.segment for row in rows if row.state == "open"} - listed_now:
         # The directories of the open ones are listed completely, unless that failed.
-        if isinstance(_attempt(lambda path=path: run.store.head(path, 1)), ObjectMissingError):
+        try:
+            run.store.head(path, 1)
+        except ObjectMissingError:
             judged.add(path)
+        except SourceError:
+            continue  # The next run looks again.
     return LastFiles(missing, unreadable, judged)
 
 

@@ -356,6 +356,14 @@ def test_a_part_that_cannot_be_listed_is_named(store: ObjectStore, tmp_path: Pat
         read_database_dump(store, 1)
 
 
+@pytest.mark.parametrize("tool", WRITERS)
+def test_dump_with_a_part_that_cannot_be_listed_is_refused(tmp_path: Path, tool: str) -> None:
+    WRITERS[tool](tmp_path, [EMPTY])
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(SourceError, match=r"a part of the dump cannot be listed: Too many levels.*\[segment loop\]"):
+        read(tmp_path, tool)
+
+
 def test_another_form_is_refused(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "000001/dump.json").write_text('{"format": 2}')
     with pytest.raises(StoredFormError, match="was written in form 2"):
