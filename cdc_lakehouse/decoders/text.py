@@ -512,7 +512,6 @@ class Reader(ABC):
     def rest(self) -> Rows | None:
         """Return what remains to be reported at the end of the file."""
         return None
-        return None
 
 
 class TextReader(Reader):

@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import from_json, to_json
 from cdc_lakehouse.errors import StoredFormError
+from tests.changelog.statements import partitioned_by
 from tests.kit.case_files import Case, read_cases
 
 PARTITIONING = Partitioning(
@@ -88,6 +89,17 @@ def test_stored_text_is_that_of_lakes(case: Case) -> None:
     case.compare(list(lines_of(json.loads(text))), update=False)
     assert from_json(type(value), text) == value
     assert from_json(type(value), json.dumps(with_unknown_keys(json.loads(text)))) == value
+
+
+@pytest.mark.parametrize("clause", [
+    "LIST (a) (PARTITION x VALUES IN (1, 2), PARTITION y VALUES IN (NULL, 3), PARTITION rest VALUES IN (DEFAULT))",
+    "HASH (a + b) PARTITIONS 4",
+    "KEY () PARTITIONS 2",
+    "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN ('it''s', x'ff'), PARTITION q VALUES LESS THAN (-1, NULL))",
+])  # fmt: skip
+def test_partitioning_comes_back_as_it_was(clause: str) -> None:
+    version = TableVersion(1, TableName("d", "t"), "d.t#1", "", "create", "", "", partitioning=partitioned_by(clause))
+    assert from_json(TableVersion, to_json(version)) == version
 
 
 def test_a_form_of_newer_code_is_refused() -> None:

@@ -151,7 +151,7 @@ def is_usual(name: str, options: dict[str, Any], value: bytes | None) -> bool:
 
 def shown(decode: Decode, value: bytes | None, usual: Origin) -> Iterator[str]:
     try:
-        found = decode(None, value)
+        found = decode(b"any key", value)
     except MessageError as error:
         found = error
     for message in found if isinstance(found, list) else [found]:

@@ -152,11 +152,15 @@ def row_of(record: Record, batch: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("stored", ['{"id": "", "ends": {"0": 7}, "bytes": 1.0}', "{"])
-def test_landed_offsets_in_another_form_are_refused(tmp_path: Path, stored: str) -> None:
+@pytest.mark.parametrize(("name", "stored"), [
+    ("landed.orders", '{"id": "", "ends": {"0": 7}, "bytes": 1.0}'), ("landed.orders", "{"), ("batch", "x"),
+    ("landed.orders", '{"id": "", "ends": [], "bytes": 1.0, "behind": {}}'),
+    ("batch-segments", '[["s", "t", 0, 0, 9, 9, 99, ["2026-01-01"]]]'),
+])  # fmt: skip
+def test_landed_offsets_in_another_form_are_refused(tmp_path: Path, name: str, stored: str) -> None:
     lake = Lake(lake_config(tmp_path))
     with RecordCommits(lake, "f").create().transaction() as change:
-        change.set_properties({"cdc.landed.orders": stored})
+        change.set_properties({f"cdc.{name}": stored})
     with pytest.raises(StoredFormError, match="properties of `records` cannot be read"):
         landed_state(lake, "f")
 

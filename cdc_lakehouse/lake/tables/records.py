@@ -156,13 +156,13 @@ def state_of(table: Table | None) -> LandedState:
                 properties.get(BATCH_SEGMENTS, "[]")
             )
         ]
-    except (KeyError, TypeError, ValueError) as error:
+        last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
+        landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
+        return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoredFormError(
             "the properties of `records` cannot be read: an earlier version made this lake"
         ) from error
-    last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
-    landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
-    return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
 
 
 def landed_state(lake: Lake, feed: str) -> LandedState:
