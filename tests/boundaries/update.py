@@ -19,7 +19,15 @@ from cdc_lakehouse.lake.current.keyed_events import (
     read_keyed_events,
     work_in_task,
 )
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, image_of, initial_value, lake_name, row_images
+from cdc_lakehouse.lake.current.typed_rows import (
+    COMMIT_TS,
+    PartitionRows,
+    Target,
+    image_of,
+    initial_value,
+    lake_name,
+    row_images,
+)
 from cdc_lakehouse.lake.current.update_tasks import (
     FileRewrite,
     PlannedTable,

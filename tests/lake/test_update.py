@@ -46,6 +46,7 @@ from tests.boundaries.update import (
     FileRewrite,
     InitialDefault,
     KeyedSpan,
+    PartitionRows,
     PlannedTable,
     RecomputedKeys,
     StoredFile,
@@ -77,7 +78,7 @@ from tests.boundaries.update import (
     work_in_task,
     write_file,
 )
-from tests.changelog.statements import declared
+from tests.changelog.statements import declared, partitioned_by
 from tests.kit.case_files import Case, bytes_of, read_cases
 from tests.kit.duckdb_sql import connection
 from tests.lake import written
@@ -299,6 +300,29 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
 
 _INSERT: Final = re.compile(r"table .*|\d+\*? [IR] .*")
 _FILE: Final[Any] = SimpleNamespace(context=SimpleNamespace(database="d", table="t"), segment="s")
+
+
+def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path) -> None:
+    scheme = partitioned_by("RANGE (p) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)")
+
+    class Emptied(Play):
+        def prepared(self, recomputed: RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+            (table, reader), first = super().prepared(recomputed), self.versions[0]
+            emptied = PartitionRows(scheme, ("p0",), Target(first.carried, (first,)))
+            return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
+
+    play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
+    first = [
+        "10 I id=1 p=1 v=1",
+        "11 I id=2 p=20 v=2",
+        "11 I id=3 p=30 v=2",
+        "run",
+        "alter 50 id int key, p int, v int",
+    ]
+    play.steps([*first, "60 U id=2 p=20 v=3", "run"])
+    play.rows = [row for row in play.rows if row["id"] != 1]
+    found = play.steps(["12 U id=1 v=5 in again", "61 U id=2 v=7 in again", "recompute above 100 again"])
+    assert found[:-1] == ["2, 20, 7 @61", "3, 30, 2 @11"], found
 
 
 def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:

@@ -627,7 +627,8 @@ class _Task:
         for name, column in wanted.items():
             if (field := stored.fields.get(column.id)) is not None:
                 current[name] = given[column_of_field(field)]
-                types = target.types(column.id)[stored.version]
+                # A partition that was emptied long ago has an older target than the rows.
+                types = target.types(column.id).get(stored.version, (column.type,))
                 type_now = iceberg_name(stored.schema.find_field(field).field_type)
                 if len(types) > 1 or type_now != update.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
