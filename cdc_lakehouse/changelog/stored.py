@@ -3,7 +3,9 @@
 A key is the name of its field, but for what `_TAGS` says: a field that is renamed changes what is stored. A value that
 is None, False or empty is left out. `format` is the number of the form. Raise it when the meaning of a key changes; a
 new key that may be left out needs no new number, because unknown keys are ignored. `stored_text` and `stored_fields`
-apply this to all JSON objects that outlive a release.
+apply this to all JSON objects that outlive a release; others are the property `cdc.superseded`
+(`lake/tables/checkpoints.py`), `plan.json` and `dump.json` (`sources/dump/database.py`) and the cursor of the alert
+sensor (`assets/alerts.py`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class MaintenanceConfig(Section):
     keep_replayed_days: int | None = key(30, "Days to keep replayed quarantine rows; null: forever.", ge=0)
     keep_records_days: int | None = key(30, "Days to keep decoded messages in `records`; null: forever.", ge=1)
     keep_archive_days: int | None = key(30, "Days to keep copies of source files in the archive; null: forever.", ge=1)
-    keep_segments_days: int | None = key(30, "Days until a day's segments become one row per table; null: never.", ge=1)
+    keep_segments_days: int | None = key(
+        30, "Days until segments of earlier dates become one row per table; null: never.", ge=1
+    )
     keep_superseded_days: int | None = key(
         None,
         "Events that a later one of the same row has superseded are kept this long, and as long as their "
@@ -78,7 +80,9 @@ class DdlPolicy(Section):
     """The policy for statements that lose data in the lake, or are expensive."""
 
     drop: Drop = key("keep", "A dropped table stays in the lake, marked as dropped, or is removed with its data.")
-    rewrite: Rewrite = key("apply", "A statement that rewrites all rows is carried out, or waits for `resume`.")
+    rewrite: Rewrite = key(
+        "apply", "A statement that rewrites all rows is carried out, or waits for `cdc-lakehouse resume`."
+    )
 
 
 class TableSettings(Section):

@@ -157,7 +157,9 @@ class VerifyConfig(DatabaseConnection):
     """The connection to the source database, with whose tables `verify` and the check `equals_source` compare the
     lake's."""
 
-    schedule: CronSchedule | None = key(None, "Cron schedule of the check `equals_source`, in UTC.")
+    schedule: CronSchedule | None = key(
+        None, "Cron schedule of the check `equals_source`, in UTC, such as `0 3 * * 0`."
+    )
 
 
 # The initial load of a feed: the rows of the tables before their change log, from a dump or from the database

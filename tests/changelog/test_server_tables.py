@@ -42,7 +42,10 @@ def test_numbers_name_what_statements_do(data_sets: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "fault_missing_schema"])
 def test_logs_of_files_end_in_the_servers_own_tables(data_sets: Path, name: str) -> None:
     source = Truth(data_sets / "canal-json" / name)
-    store, layout = LocalStore(source.dataset / "tree"), layout_with(cast("DateSeparator", source.date_separator))
+    store, layout = (
+        LocalStore(source.dataset / "tree"),
+        layout_with(cast("DateSeparator", source.expected["sink"]["date"])),
+    )
     listing = list_sink(store, layout)
     assert (listing.unknown, listing.unreadable) == ([], [])
     assert listing.schemas and bool(listing.data) == (name != "ddl_only")
