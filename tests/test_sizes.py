@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (2_131, 11),
-    "cdc_lakehouse/changelog": (4_898, 15),
+    "cdc_lakehouse/assets": (2_134, 11),
+    "cdc_lakehouse/changelog": (4_900, 15),
     "cdc_lakehouse/commands": (4_239, 19),
-    "cdc_lakehouse/config": (1_781, 7),
-    "cdc_lakehouse/decoders": (5_149, 19),
-    "cdc_lakehouse/lake": (10_330, 30),
+    "cdc_lakehouse/config": (1_787, 7),
+    "cdc_lakehouse/decoders": (5_151, 19),
+    "cdc_lakehouse/lake": (10_331, 30),
     "cdc_lakehouse/operate": (2_237, 8),
-    "cdc_lakehouse/pipeline": (5_301, 16),
+    "cdc_lakehouse/pipeline": (5_306, 16),
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_235, 25),
     "cdc_lakehouse/*.py": (842, 5),
-    "tests": (32_893, 172),
+    "tests": (32_953, 172),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
