@@ -36,7 +36,7 @@ OPENS = {"pipeline/run.py": "it opens a source", "pipeline/feed_tables.py": "it 
 DETECTS = {"commands/detect.py": "init is told the kind by the scheme of a URI"}
 SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
 OF_SINKS = {
-    "pipeline/sink.py": "the sink's `Source`", "pipeline/sink_files.py": "a part of it",
+    "pipeline/sink.py": "the sink's `Source`",
     "lake/tables/schema_history.py": "it keeps the sink's listing state", "sources/sink/": "it lists sinks",
 }  # fmt: skip
 OF_TOPICS = {

@@ -17,10 +17,9 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.segments import Appended, Segment, contents_of
-from cdc_lakehouse.pipeline import sink_files
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink_files import resolve_redelivered
+from cdc_lakehouse.pipeline.sink import resolve_redelivered
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
@@ -104,7 +103,7 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     table = events_of(lake, rows, Appended(1, frozenset({1})))
     (lake.sink / gone).unlink()
     if not is_local:
-        monkeypatch.setattr(sink_files, "find_unreadable", lambda *_: dict[str, str]())
+        monkeypatch.setattr("cdc_lakehouse.pipeline.sink.find_unreadable", lambda *_: dict[str, str]())
     run, appended = lake.run(), list[int]()
     vars(run.events).update(writer=_Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
     ((_, segments),) = run.segments.undecoded("file").items()
