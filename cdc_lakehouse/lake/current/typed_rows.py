@@ -199,7 +199,7 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
     folds: for each column of the table `t<id>` (string); `n<id>` (int), the number of the text's version, NULL when no
-    event carries the column; and `u<id>` (bool), whether the row was inserted under a version without the column. Also
+    event carries the column; and `u<id>` (bool), whether the row was there under a version without the column. Also
     `row`, and where some rows existed before `based` (bool), whether `b<id>` holds the row's earlier values, which have
     the columns' current types.
 
@@ -440,7 +440,8 @@ class _Fold:
 
     last: index of the last event. upsert: whether it leaves a row. texts: by column id, the version number and the
     text. whole: whether an INSERT or DELETE is among the events, so that no values of an earlier row are kept. born:
-    the version of that INSERT. strange: whether an event has a column that its version does not know."""
+    the version of that INSERT, otherwise of the first event with all columns. strange: whether an event has a column
+    that its version does not know."""
 
     last: int = 0
     upsert: bool = False
@@ -478,6 +479,9 @@ def fold_events(events: pa.Table, target: Target) -> tuple[pa.Table, list[int], 
             fold.strange = False
         else:
             fold.texts.update(texts)
+            # Earlier events may be gone. The row was there, complete, under this version.
+            if fold.born is None and len(texts) == len(ids[number]):
+                fold.born = number
         fold.strange = fold.strange or not known[number].issuperset(image)
     live = {key: fold for key, fold in folds.items() if fold.upsert}
     last, strange = [fold.last for fold in live.values()], [fold.strange for fold in live.values()]
