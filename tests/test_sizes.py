@@ -18,7 +18,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_239, 19),
     "cdc_lakehouse/config": (1_787, 7),
     "cdc_lakehouse/decoders": (5_151, 19),
-    "cdc_lakehouse/lake": (10_331, 30),
+    "cdc_lakehouse/lake": (10_335, 30),
     "cdc_lakehouse/operate": (2_237, 8),
     "cdc_lakehouse/pipeline": (5_283, 15),
     "cdc_lakehouse/sample": (619, 3),
