@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.changelog.positions import commit_time, is_commit_ts
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Options
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
@@ -110,10 +110,8 @@ def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
 def _offsets(value: bytes) -> Iterator[datetime.timedelta]:
     try:
         message = READER.read(value)
+        commit_ts = ticdc_canal_json.timestamp_of(ticdc_canal_json.extension_of(message), "commitTs")
     except MessageError:
-        return
-    commit_ts = message.extension.get("commitTs") if isinstance(message.extension, dict) else None
-    if type(commit_ts) is not int or not is_commit_ts(commit_ts):
         return
     columns = [name for name, type in message.types.items() if type.startswith("timestamp")]
     for text in (row.get(name) for row in message.data or () for name in columns):

@@ -530,7 +530,7 @@ def _decode(options: Options, key: bytes | None, value: bytes | None) -> Message
     message = READER.read(uncompressed(present(value)))
     if not options.tidb_extension:
         return Message(Origin()) if message.type == _WATERMARK else Message(origin_of(message), parts_of(message))
-    extension = _extension(message)
+    extension = extension_of(message)
     location = extension.get("claimCheckLocation")
     if not location:
         return _decoded(message, extension)
@@ -550,11 +550,11 @@ def _decode(options: Options, key: bytes | None, value: bytes | None) -> Message
         ) from error
     whole = READER.read(uncompressed(claimed))
     of_whole, of_message = (
-        (each.database, each.table, each.type, _extension(each).get("commitTs")) for each in (whole, message)
+        (each.database, each.table, each.type, extension_of(each).get("commitTs")) for each in (whole, message)
     )
-    if of_whole != of_message or _extension(whole).get("claimCheckLocation"):
+    if of_whole != of_message or extension_of(whole).get("claimCheckLocation"):
         raise MessageError("the claim-check file holds another message than the one that names it")
-    return _decoded(whole, _extension(whole))
+    return _decoded(whole, extension_of(whole))
 
 
 def commit_ts_of(message: Flat[Row]) -> int | None:
@@ -607,7 +607,8 @@ FORMAT: Final = Format(
 )
 
 
-def _extension(message: Flat[Row]) -> JsonObject:
+def extension_of(message: Flat[Row]) -> JsonObject:
+    """Return TiDB's extension of a message. Raises MessageError where it has none."""
     extension = message.extension
     if not isinstance(extension, dict):
         raise MessageError(
@@ -620,9 +621,9 @@ def _extension(message: Flat[Row]) -> JsonObject:
 
 def _decoded(message: Flat[Row], extension: JsonObject) -> Message:
     if message.type == _WATERMARK:
-        return Message(Origin(), (Watermark(_timestamp(extension, "watermarkTs", is_watermark=True)),))
+        return Message(Origin(), (Watermark(timestamp_of(extension, "watermarkTs", is_watermark=True)),))
     parts = parts_of(message)
-    origin = origin_of(message, _timestamp(extension, "commitTs"))
+    origin = origin_of(message, timestamp_of(extension, "commitTs"))
     if extension.get("onlyHandleKey") and any(isinstance(part, RowChange) and part.op != "D" for part in parts):
         raise MessageError(
             "the message was too large and has only its handle key: its other values are nowhere in the log",
@@ -631,7 +632,8 @@ def _decoded(message: Flat[Row], extension: JsonObject) -> Message:
     return Message(origin, parts)
 
 
-def _timestamp(extension: JsonObject, name: str, *, is_watermark: bool = False) -> int:
+def timestamp_of(extension: JsonObject, name: str, *, is_watermark: bool = False) -> int:
+    """Return a timestamp of TiDB in an extension. Raises MessageError where it is none."""
     number = extension.get(name)
     # A string with a number is no timestamp.
     if type(number) is not int or not is_commit_ts(number):
@@ -661,8 +663,8 @@ def event_of(line: bytes, table: tuple[str, str] | None, end_ts: int) -> tuple[i
         return problems.WRONG_TABLE
     try:
         problem = problems.NO_COMMIT_TS
-        extension = _extension(head)
-        if _timestamp(extension, "commitTs") >= end_ts:
+        extension = extension_of(head)
+        if timestamp_of(extension, "commitTs") >= end_ts:
             return problem
         problem = problems.NO_ROW
         if message is None or extension.get("claimCheckLocation"):
