@@ -33,7 +33,7 @@ Reasons = Mapping[str, str]
 
 SECTION = {"config/": "it says the names"}
 OPENS = {"pipeline/run.py": "it opens a source", "pipeline/feed_tables.py": "it says how texts are read"}
-DETECTS = {"commands/detect.py": "init is told the kind by the scheme of a URI"}
+DETECTS = {"commands/init.py": "init is told the kind by the scheme of a URI"}
 SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
 OF_SINKS = {
     "pipeline/sink.py": "the sink's `Source`",

@@ -20,7 +20,7 @@ from cdc_lakehouse.assets import checks
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import to_json
-from cdc_lakehouse.commands.detect import ENGINES
+from cdc_lakehouse.commands.init import ENGINES
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake import names as properties
 from cdc_lakehouse.lake.tables import (

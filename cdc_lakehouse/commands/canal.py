@@ -107,7 +107,7 @@ def _tail(client: CanalClient, limit: float, seconds: float, ack: bool) -> int:
 
 def _line(batch: int, entry: bytes) -> dict[str, Any]:
     try:
-        message = canal_entries.decode_entry(entry)
+        message = canal_entries.decode(entry)
     except MessageError as error:
         return {"batch": batch, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
     origin = message.origin

@@ -1,7 +1,7 @@
 """`cdc-lakehouse connect`: print how an engine reads a table: the settings of the lake's catalog, and a first query.
 Secrets are not printed; names are quoted for the engine. No JVM is started.
 
-To add an engine: a function, and its row in `SNIPPETS`; what it reads is in `detect.ENGINES`."""
+To add an engine: a function, and its row in `SNIPPETS`; what it reads is in `init.ENGINES`."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@ asks for a format by its name.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
@@ -44,8 +43,8 @@ class Options:
     before_2022_03_20: bool = False
 
 
-Decode = Callable[[bytes | None, bytes | None], Message | list[Message | MessageError]]
-"""Decodes a message's key and value. It returns a list where a message holds several entries, some of which may be
+Decode = Callable[[bytes | None], Message | list[Message | MessageError]]
+"""Decodes a message's value. It returns a list where a message holds several entries, some of which may be
 unusable. It can be pickled, so that tasks can use it.
 
 Raises MessageError for a message that cannot be used.
@@ -228,17 +227,6 @@ class Sample:
     head: bytes
 
 
-@dataclass(frozen=True)
-class DetectedFiles:
-    """The findings about data files from their content. `source` holds keys of the configuration's `source`. `offset`
-    is the offset from UTC in which TIMESTAMP text was written; None where it does not show. `unsure` holds sentences
-    about settings that do not show."""
-
-    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    offset: datetime.timedelta | None = None
-    unsure: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
     """A protocol of files, with every fact that the rest of the product needs."""
@@ -254,8 +242,9 @@ class FileFormat:
     rows. So where the records of the cut file follow one another in later files, read as one sequence, and these
     continue after them, nothing is lost with the rest of the cut file. What cannot be compared is not considered equal.
     A file without a complete record before the cut is never found again: there would be nothing to search for."""
-    detect: Callable[[Sequence[Sample]], DetectedFiles]
-    """Detects the options that files were written with. Raises `SourceError` for those that can never be used."""
+    detect: Callable[[Sequence[Sample]], tuple[dict[str, Any], list[str]]] = lambda samples: ({}, [])
+    """Detects the options that files were written with: keys of the configuration's `source`, and sentences about
+    settings that do not show. Raises `SourceError` for options that can never be used."""
     piece: int | None = None
     """The bytes of a piece; None where a file cannot be decoded in pieces."""
     lacks_commit_ts: Callable[[bytes], bool] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
-from cdc_lakehouse.decoders.format import DetectedFiles, FileFormat, Format, Options
+from cdc_lakehouse.decoders.format import FileFormat, Format, Options
 from cdc_lakehouse.decoders.formats import csv, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.canal_json import READER
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import LZ4_MAGIC, text_or_value
@@ -71,7 +71,7 @@ def _reads(name: str, values: Sequence[bytes]) -> bool:
     decode = format_of(name).make(Options())
     try:
         for value in values:
-            decode(None, value)
+            decode(value)
     except MessageError:
         return False
     return True
@@ -99,8 +99,8 @@ _LEAST_SHARE: Final = 0.8
 
 def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
     """Return the offset from UTC with which most TIMESTAMP values equal the time of their commit; None where too few
-    are near one. `values` are objects of TiCDC's Canal-JSON, with their commit-ts."""
-    offsets = Counter(offset for value in values for offset in _offsets(value))
+    are near one. `values` are lines or messages: those of TiCDC's Canal-JSON have a commit-ts."""
+    offsets = Counter(offset for value in values if value.startswith(b"{") for offset in _offsets(value))
     if not offsets:
         return None
     offset, count = offsets.most_common(1)[0]
@@ -130,10 +130,6 @@ FILE_FORMATS: Final[Mapping[Protocol, FileFormat]] = {
     "canal-json": FileFormat(
         decode=ticdc_canal_json.decode,
         redelivers=ticdc_canal_json.redelivers_canal_json,
-        # The protocol has no options but the time zone.
-        detect=lambda samples: DetectedFiles(
-            offset=detect_offset(line for sample in samples for line in sample.head.splitlines())
-        ),
         piece=ticdc_canal_json.PIECE,
         lacks_commit_ts=ticdc_canal_json.lacks_commit_ts,
     ),

@@ -522,7 +522,7 @@ class TopicReader:
             return
         latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
         try:
-            found = self._decode(record.key, value)
+            found = self._decode(value)
         except MessageError as error:
             found = error
         decoded = [_not_after(latest_ms, message) for message in (found if isinstance(found, list) else [found])]

@@ -69,15 +69,15 @@ class Beginning:
 
 def beginnings_of(
     offsets: Mapping[LogPartition, int],
-    values: Mapping[LogPartition, Iterable[tuple[bytes | None, bytes | None]]],
+    values: Mapping[LogPartition, Iterable[bytes | None]],
     decode: Decode,
 ) -> list[Beginning]:
-    """Determine the beginnings from the first offsets, and from the keys and values after them."""
+    """Determine the beginnings from the first offsets, and from the values after them."""
 
     def messages(partition: LogPartition) -> Iterator[Message]:
-        for key, value in values.get(partition, ()):
+        for value in values.get(partition, ()):
             with contextlib.suppress(MessageError):  # It is reported when it is decoded.
-                decoded = decode(key, value)
+                decoded = decode(value)
                 both = decoded if isinstance(decoded, list) else [decoded]
                 yield from (each for each in both if isinstance(each, Message))
 
@@ -413,10 +413,10 @@ class Topics(RecordSource):
             for partition, (start, end) in pending.offsets.items()
             if end > start
         ]
-        values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
+        values = defaultdict[LogPartition, list[bytes | None]](list)
         reader = RangeReader(client, ranges)
         for found in reader.messages():
-            values[found.range.partition] += zip(found.keys, found.values, strict=True)
+            values[found.range.partition] += found.values
         if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
             raise unreachable[0]
         return beginnings_of({each.partition: each.start for each in ranges}, values, self._format.make(self._options))

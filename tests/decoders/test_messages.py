@@ -151,7 +151,7 @@ def is_usual(name: str, options: dict[str, Any], value: bytes | None) -> bool:
 
 def shown(decode: Decode, value: bytes | None, usual: Origin) -> Iterator[str]:
     try:
-        found = decode(b"any key", value)
+        found = decode(value)
     except MessageError as error:
         found = error
     for message in found if isinstance(found, list) else [found]:
@@ -207,7 +207,7 @@ def test_message_above_limit_is_rejected(name: str, monkeypatch: pytest.MonkeyPa
     decode = format_of(name).make(Options())
     for size, reason in ((100, r"^((?!more than).)*$"), (101, "has 101 bytes")):
         with pytest.raises(MessageError, match=reason):
-            decode(None, b"?" * size)
+            decode(b"?" * size)
     reading = Reading(name)
     reading.read([[USUAL]])
     assert [each.message.startswith("the message has") for each in reading.rejected] == [True]
@@ -217,7 +217,7 @@ def test_message_above_limit_is_rejected(name: str, monkeypatch: pytest.MonkeyPa
 def test_memory_of_decoding_is_bounded_by_message(name: str) -> None:
     value = b'{"data":[' + b"[]," * 30_000 + b"[]]}"
     with memory_below(60 * len(value)), pytest.raises(MessageError):
-        format_of(name).make(Options())(None, value)
+        format_of(name).make(Options())(value)
 
 
 def test_lossy_text_is_found_by_column() -> None:
@@ -237,10 +237,10 @@ def test_statements_name_what_the_message_names(database: str, table: str, colum
     decode: Any = format_of("shareplex-json").make(Options())
     meta = {"table": f"{database}.{table}"}
     named = TableRef(database, table)
-    (truncate,) = decode(None, shareplex("truncate", meta)).parts
+    (truncate,) = decode(shareplex("truncate", meta)).parts
     assert isinstance(truncate, Ddl)
     assert statements.parse(truncate.sql) == (TruncateTable(named),)
-    (drop,) = decode(None, shareplex("drop column", meta, data=dict.fromkeys(columns))).parts
+    (drop,) = decode(shareplex("drop column", meta, data=dict.fromkeys(columns))).parts
     assert isinstance(drop, Ddl)
     assert statements.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
 
@@ -250,7 +250,7 @@ def test_statements_name_what_the_message_names(database: str, table: str, colum
 
 @cache
 def from_server(source: str) -> list[Message]:
-    return [canal_entries.decode_entry(entry) for entry in capture(source).entries]
+    return [canal_entries.decode(entry) for entry in capture(source).entries]
 
 
 def parts_of(source: str) -> list[Any]:
@@ -276,7 +276,7 @@ def as_flat(message: Message) -> Message:
 @each_source
 def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
     of, entries = capture(source), from_server(source)
-    topic = [message for value in of.topic_values for message in canal_entries.decode_packet(None, value)]
+    topic = [message for value in of.topic_values for message in canal_entries.decode_packet(value)]
     assert len(entries) > 100
     # Canal's producer leaves out where transactions begin and end.
     kept = [wire.Entry.FromString(entry).entry_type == wire.ROW_DATA for entry in of.entries]
@@ -285,7 +285,7 @@ def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
 
 @each_source
 def test_flat_messages_say_the_same(source: str) -> None:
-    flat = [message for value in capture(source).flat_messages if (message := canal_json.decode(None, value)).parts]
+    flat = [message for value in capture(source).flat_messages if (message := canal_json.decode(value)).parts]
     assert len(flat) > 50
     assert flat == [as_flat(m) for m in from_server(source) if m.parts not in ((), (TransactionEnd(),))]
 

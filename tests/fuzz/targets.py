@@ -133,7 +133,7 @@ def check(decoders: Sequence[Decode], value: bytes) -> None:
     """Values are text or None. Arrow and Spark take nothing but UTF-8, and numbers of 64 bits."""
     for decode in decoders:
         try:
-            found = decode(None, value)
+            found = decode(value)
         except MessageError:
             continue
         for message in found if isinstance(found, list) else [found]:

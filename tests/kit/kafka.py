@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.commands import detect
+from cdc_lakehouse.commands import init
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import records as record_writer
@@ -48,7 +48,7 @@ class MemoryTopic:
         self._messages: dict[int, list[dict[str, Any]]] = {}
         self.unreadable: set[int] = set()
         self.away: set[int] = set()
-        for module in (topics, detect, kafka):
+        for module in (topics, init, kafka):
             monkeypatch.setattr(module, "read_topics", self._topics)
         for module in (record_writer, topics, reading):
             monkeypatch.setattr(

@@ -97,7 +97,7 @@ def test_topic_begins_with_first_watermark_and_rows_before(
         of = {} if kind == "row" else {"type": "TIDB_WATERMARK"}
         values.append(message(_tidb=tidb, **of) if ts else kind.encode())
     decode = format_of("ticdc-canal-json").make(Options())
-    (found,) = beginnings_of({ONE: offset}, {ONE: [(None, value) for value in values]}, decode)
+    (found,) = beginnings_of({ONE: offset}, {ONE: values}, decode)
     assert found.began_at == (None if began is None else FIRST + began)
     assert found.complete_from == (None if complete is None else FIRST + complete)
 

@@ -168,7 +168,7 @@ class Reader:
 
     def messages(self) -> list[Message]:
         """All but the marks."""
-        messages = [canal_entries.decode_entry(entry) for entry in self.entries.values()]
+        messages = [canal_entries.decode(entry) for entry in self.entries.values()]
         return [message for message in messages if not any(map(_is_mark, message.parts))]
 
     def changes(self, table: str) -> list[RowChange]:
@@ -183,9 +183,7 @@ def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
 def holds(entries: Iterable[bytes], mark: int) -> bool:
     for entry in entries:
         with contextlib.suppress(MessageError):
-            if any(
-                _is_mark(part) and part.after == {"n": str(mark)} for part in canal_entries.decode_entry(entry).parts
-            ):
+            if any(_is_mark(part) and part.after == {"n": str(mark)} for part in canal_entries.decode(entry).parts):
                 return True
     return False
 

@@ -207,7 +207,7 @@ def claims(tmp_path: Path) -> Claims:
 
 
 def decode(**options: Any) -> Any:
-    return TICDC_CANAL_JSON.make(Options(**options))(None, json.dumps(IN_TOPIC).encode())
+    return TICDC_CANAL_JSON.make(Options(**options))(json.dumps(IN_TOPIC).encode())
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "snappy"])

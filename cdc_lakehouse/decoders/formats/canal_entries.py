@@ -40,16 +40,11 @@ _KINDS: Final = {
 """Event types by their names in flat messages."""
 
 
-def decode(key: bytes | None, value: bytes | None) -> Message:
-    """Decode an entry of `records`. Raises `MessageError` as `decode_entry` does."""
-    return decode_entry(value or b"")
-
-
-def decode_entry(value: bytes) -> Message:
+def decode(value: bytes | None) -> Message:
     """Decode an entry as the server sends it. Raises `MessageError` when it is not an entry, or of an unknown kind."""
     header = None
     try:
-        entry = wire.Entry.FromString(value)
+        entry = wire.Entry.FromString(value or b"")
         header = entry.header
         origin = Origin(
             time_ms=header.execute_time if header.HasField("execute_time") else None,
@@ -122,7 +117,7 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
 _NOT_COMPRESSED: Final = (0, 1)
 
 
-def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
+def decode_packet(value: bytes | None) -> list[Message | MessageError]:
     """Decode the entries of a message, with an error for one that cannot be used. Raises MessageError for another
     message."""
     try:
@@ -142,7 +137,7 @@ def decode_packet(key: bytes | None, value: bytes | None) -> list[Message | Mess
     found = list[Message | MessageError]()
     for entry in entries:
         try:
-            found.append(decode_entry(entry))
+            found.append(decode(entry))
         except MessageError as error:
             found.append(error)
     return found

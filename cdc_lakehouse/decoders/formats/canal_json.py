@@ -125,7 +125,7 @@ _REPLACEMENT: Final = "\ufffd"
 _ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
 
 
-def decode(key: bytes | None, value: bytes | None) -> Message:
+def decode(value: bytes | None) -> Message:
     """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
     try:
         message = READER.read(value)

@@ -34,7 +34,7 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.format import DetectedFiles, FileContext, Layout, Sample
+from cdc_lakehouse.decoders.format import FileContext, Layout, Sample
 from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, Table, TextReader
 from cdc_lakehouse.errors import SourceError
 
@@ -222,7 +222,7 @@ _ENDS: Final = (b"\r\n", b"\n", b"\r")
 _NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 
 
-def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
+def detect_csv(samples: Sequence[Sample]) -> tuple[dict[str, Any], list[str]]:
     """Combine the options that the samples show, in order: what does not show in one may show in the next. Raises
     SourceError for rows without a commit-ts."""
     options: dict[str, Any] = {}
@@ -238,7 +238,7 @@ def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
     unsure = ["csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex"]
     if not options:
         unsure.insert(0, "the csv options do not show in its files: write those of the changefeed's [sink.csv]")
-    return DetectedFiles({"csv": options or {"include-commit-ts": True}}, unsure=tuple(unsure))
+    return {"csv": options or {"include-commit-ts": True}}, unsure
 
 
 def options_of(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:

@@ -321,7 +321,7 @@ _ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
 _SOURCES: Final = frozenset({"MySQL", "DRDS", "OTHER"})
 
 
-def decode(key: bytes | None, value: bytes | None) -> Message:
+def decode(value: bytes | None) -> Message:
     """Decode a record: one change, one statement, the end of a transaction, or nothing. Raises MessageError."""
     if value is None or len(value) <= _NO_OP:
         return Message(Origin())

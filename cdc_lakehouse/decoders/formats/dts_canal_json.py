@@ -30,7 +30,7 @@ _READER: Final = JsonReader[_Message](_Message)
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {**OPS, "INIT": "I"}
 
 
-def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
+def _decode(swapped: bool, value: bytes | None) -> Message:
     message = _READER.read(sized(present(value)))
     return Message(origin_of(message), _parts(swapped, message), _option_conflict(message, swapped))
 

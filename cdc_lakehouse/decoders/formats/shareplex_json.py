@@ -39,7 +39,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?",
 _INDEX: Final = re.compile(r"(\d{1,18})/\d{1,18}", re.ASCII)
 
 
-def decode(key: bytes | None, value: bytes | None) -> Message:
+def decode(value: bytes | None) -> Message:
     """Decode an operation. Raises MessageError.
 
     Half of an update is a change U without its other half: `after` of an UPDATE BEFORE is None, and `before` of an

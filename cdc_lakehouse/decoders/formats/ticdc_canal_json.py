@@ -526,7 +526,7 @@ def text_or_value(value: bytes | None) -> bytes | None:
 _WATERMARK: Final = "TIDB_WATERMARK"
 
 
-def _decode(options: Options, key: bytes | None, value: bytes | None) -> Message:
+def _decode(options: Options, value: bytes | None) -> Message:
     message = READER.read(uncompressed(present(value)))
     if not options.tidb_extension:
         return Message(Origin()) if message.type == _WATERMARK else Message(origin_of(message), parts_of(message))

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.decoders.formats.canal_entries import decode_entry
+from cdc_lakehouse.decoders.formats.canal_entries import decode
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -70,7 +70,7 @@ def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
     landed, position = landed_position(lake, feed, destination)
     value, shown = _value(table, landed - 1), "the end of a transaction"
     with contextlib.suppress(MessageError):
-        parts = () if value is None else decode_entry(value).parts
+        parts = () if value is None else decode(value).parts
         part = next(part for part in (*parts, None) if part is None or isinstance(part, Ddl | RowChange))
         if part is not None:
             shown = part.sql[:_SHOWN] if isinstance(part, Ddl) else f"a change of {part.database}.{part.table}"
@@ -131,7 +131,7 @@ def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
     summary = PartitionSummary(seed, seed)
     for value in values:
         try:
-            message = decode_entry(value)
+            message = decode(value)
         except MessageError:
             continue
         for _ in (part for part in message.parts if isinstance(part, RowChange | Ddl)):

@@ -83,7 +83,7 @@ def row_body(columns: Sequence[tuple[str, int, Image]], **values: Any) -> bytes:
 
 def change(value: bytes) -> RowChange:
     """The one change that the message has."""
-    (part,) = decode(None, value).parts
+    (part,) = decode(value).parts
     assert isinstance(part, RowChange)
     return part
 

@@ -142,7 +142,7 @@ def test_rows_are_read_back(
         beforeImages=[cell.image for cell in old],
         afterImages=[cell.image for cell in new],
     )
-    (change,) = decode(None, value).parts
+    (change,) = decode(value).parts
     assert isinstance(change, RowChange)
     op = OPERATIONS[operation]
     assert (change.op, change.key) == (op, None if key is None else tuple(key))
@@ -252,7 +252,7 @@ def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
     value = of_version("8" * (48 - len(of_version(""))))
     assert len(value) == 48
     with pytest.raises(MessageError, match="character set 'x' is not known"):
-        decode(None, value)
+        decode(value)
 
 
 def test_no_end_of_a_record_is_one() -> None:
