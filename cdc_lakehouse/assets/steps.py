@@ -451,7 +451,7 @@ class TableDecisions(dg.Config):
         for table, reason in self.hold.items():
             hold_table(run, table, reason, self.decided_by, utc_now())
         for table in self.resume:
-            if not resume_table(run, table, utc_now()):
+            if not any(resume_table(run, table, utc_now())):
                 context.log.warning("nobody holds %s, and no rewrite of it waits", table)
 
 

@@ -334,16 +334,15 @@ def resume(asked: Asked, table: str) -> int:
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for run in asked.runs:
-        if found := resume_table(run, table, utc_now()):
-            # Statements whose rewrite the next run carries out.
-            approved = [version.query or version.kind for version in found.approved]
+        hold_ended, versions = resume_table(run, table, utc_now())
+        # Statements whose rewrite the next run carries out.
+        approved = [version.query or version.kind for version in versions]
+        if hold_ended or approved:
             documents.append({"feed": run.feed.name, "table": table, "held": False,
-                              "hold_ended": found.hold is not None, "approved": approved})  # fmt: skip
-            if found.hold is not None:
-                lines.append(f"feed {run.feed.name}: {table} continues with the next run")
-            if approved:
-                lines.append(f"feed {run.feed.name}: the next run carries out")
-                lines += [f"  {statement}" for statement in approved]
+                              "hold_ended": hold_ended is not None, "approved": approved})  # fmt: skip
+        lines += [f"feed {run.feed.name}: {table} continues with the next run"] if hold_ended else []
+        lines += [f"feed {run.feed.name}: the next run carries out"] if approved else []
+        lines += [f"  {statement}" for statement in approved]
     asked.answer({"feeds": documents}, "\n".join(lines))
     if documents:
         return DONE

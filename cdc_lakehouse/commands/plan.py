@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,7 +16,7 @@ from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
+from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, format_refusal, is_purged
@@ -24,24 +24,13 @@ from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 
 
-@dataclass(frozen=True)
-class FeedPlan:
-    """What is pending, as the command prints it in JSON.
+def plan_ddl(run: FeedRun) -> dict[str, Any]:
+    """Return what is pending, as the command prints it in JSON. `statements` are those that are not recorded yet. One
+    that `waits` is above the checkpoint, `columns` is its difference in columns, as lines, and `hold` says why its
+    table is held. `tables` are the current-state tables that they change, with the number of rows that are `rewritten`.
 
-    statements: those that are not recorded yet. `waits` says that one is above the checkpoint; `columns` is its
-      difference in columns, as lines; `hold` says why its table is held.
-    tables: current-state tables that they change; `rewritten` is the number of rows that are rewritten."""
-
-    feed: str
-    checkpoint_ts: int
-    statements: list[dict[str, Any]]
-    tables: list[dict[str, Any]]
-    initial: PendingLoad | None = None
-
-
-def plan_ddl(run: FeedRun) -> FeedPlan:
-    """Plan the pending DDL. Reads the source, the initial dump and the lake, and changes none of them. Raises the
-    errors of reading the checkpoint and listing the sink."""
+    Reads the source, the initial dump and the lake, and changes none of them. Raises the errors of reading the
+    checkpoint and listing the sink."""
     checkpoint, history = _foreseen(run)
     lives, takes = history.incarnations(), run.feed.tables.takes
     pending = [version for version in history.versions if version.origin not in run.history.changes]
@@ -71,7 +60,8 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     upto = [life.upto(checkpoint) for id, life in lives.items() if id in concerned]
     plans = [_table(run, tables, life) for life in upto if life is not None]
     initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
-    return FeedPlan(run.feed.name, checkpoint, statements, plans, initial)
+    return {"feed": run.feed.name, "checkpoint_ts": checkpoint, "statements": statements, "tables": plans,
+            "initial": initial}  # fmt: skip
 
 
 def source_tables(run: FeedRun) -> list[TableVersion]:
@@ -146,18 +136,19 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
     return plan_of(state, rewritten, statements, hold)
 
 
-def _words(operation: SchemaOperation) -> str:
-    match operation:
-        case Add(name, kind, default):
-            return f"ADD COLUMN {quote(name)} {kind}" + ("" if default is None else f" DEFAULT {default!r}")
-        case Drop(name):
-            return f"DROP COLUMN {quote(name)}"
-        case Rename(name, new_name):
-            return f"RENAME COLUMN {quote(name)} TO {quote(new_name)}"
-        case Widen(name, kind):
-            return f"ALTER COLUMN {quote(name)} TYPE {kind}"
-        case Move(name, after):
-            return f"ALTER COLUMN {quote(name)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"
+def _words(of: SchemaOperation) -> str:
+    name = quote(of.name)
+    match of.do:
+        case "add":
+            return f"ADD COLUMN {name} {of.type}" + ("" if of.default is None else f" DEFAULT {of.default!r}")
+        case "drop":
+            return f"DROP COLUMN {name}"
+        case "rename":
+            return f"RENAME COLUMN {name} TO {quote(of.new_name)}"
+        case "widen":
+            return f"ALTER COLUMN {name} TYPE {of.type}"
+        case "move":
+            return f"ALTER COLUMN {name} {'FIRST' if of.after is None else f'AFTER {quote(of.after)}'}"
 
 
 @click.command()
@@ -171,14 +162,17 @@ def command(asked: Asked) -> int:
       cdc-lakehouse plan --feed shop
     """
     plans = [plan_ddl(run) for run in asked.runs]
-    asked.answer({"feeds": [asdict(plan) for plan in plans]}, *map(_plan_text, plans))
+    feeds = [{**plan, "initial": plan["initial"] and asdict(plan["initial"])} for plan in plans]
+    asked.answer({"feeds": feeds}, *map(_plan_text, plans))
     return DONE
 
 
-def _plan_text(plan: FeedPlan) -> str:
-    upto = f"up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"
-    lines = [f"feed {plan.feed}, {'before its first run' if plan.checkpoint_ts == BEGINNING else upto}"]
-    if (load := plan.initial) is not None:
+def _plan_text(plan: dict[str, Any]) -> str:
+    checkpoint = plan["checkpoint_ts"]
+    upto = f"up to {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)"
+    lines = [f"feed {plan['feed']}, {'before its first run' if checkpoint == BEGINNING else upto}"]
+    load: PendingLoad | None = plan["initial"]
+    if load is not None:
         if load.reading is not None:
             said = f"the database is being read: {load.reading}"
         elif load.files is None:
@@ -187,9 +181,9 @@ def _plan_text(plan: FeedPlan) -> str:
             said = f"{plural(load.files, 'file')} of {plural(load.tables or 0, 'table')}, {load.bytes:,} bytes"
             said += "" if load.waits is None else f"; {load.waits}"
         lines.append(f"  initial load: {said}")
-    if not plan.statements and not plan.tables:
+    if not plan["statements"] and not plan["tables"]:
         return "\n".join([*lines, "  no DDL is pending"])
-    for pending in plan.statements:
+    for pending in plan["statements"]:
         waits = ", above the checkpoint" if pending["waits"] else ""
         table = f"{pending['database']}.{pending['table']}" if pending["table"] else pending["database"]
         when = f"{commit_time(pending['commit_ts']):%Y-%m-%d %H:%M:%S}"
@@ -198,7 +192,7 @@ def _plan_text(plan: FeedPlan) -> str:
         lines += [f"      {line}" for line in pending["columns"]]
         lines += [f"    note: {pending['note']}"] if pending["note"] else []
         lines += [f"    holds the table: {pending['hold']}"] if pending["hold"] else []
-    for each in plan.tables:
+    for each in plan["tables"]:
         numbers = f"{plural(each['rows'], 'row')}, {each['rewritten']:,} to rewrite"
         lines += ["", f"  {each['table']} ({each['iceberg_table']}): {numbers}"]
         lines += [f"    {statement}" for statement in each["statements"] or ["nothing changes but rows"]]

@@ -31,8 +31,7 @@ from cdc_lakehouse.commands.status import failed_or_killed, failed_runs, last_ru
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from cdc_lakehouse.lake.tables.decisions import Decisions
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, KnownHealth, changes_by_table

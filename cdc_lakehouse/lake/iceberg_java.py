@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
@@ -37,40 +37,16 @@ PACKAGES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
-    """Add a column. `default` is the Iceberg initial default as a Python value, None for NULL."""
+class SchemaOperation:
+    """A change of the column `name`. It is added with an initial `default` (a Python value, None for NULL), widened to
+    a type, or moved `after` another column (None: to the front)."""
 
+    do: Literal["add", "drop", "rename", "widen", "move"]
     name: str
-    type: str
+    type: str = ""
     default: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    name: str
-    new_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Widen:
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Move a column after another column, or to the front."""
-
-    name: str
-    after: str | None
-
-
-SchemaOperation = Add | Drop | Rename | Widen | Move
+    new_name: str = ""
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +156,9 @@ class TableTransaction:
         schema inside the transaction, with field ids, as Iceberg's JSON. The names in a step are those before the step:
         another column can take a name that a column gives up only in a later step. Raises ValueError for a default that
         is no value of its column's type."""
-        operations = [[_operation(each) for each in step] for step in steps]
+        operations = [
+            [{**asdict(each), "default": _default(each.default, each.type)} for each in step] for step in steps
+        ]
         about = {"steps": [step for step in operations if step], "format-version": format_version}
         with _lost_races():
             self._open = self._api._calls.begin(json.dumps(self._opening | about))
@@ -271,11 +249,6 @@ def _type(name: str, element_id: int) -> str | dict[str, Any]:
     if name != "list<float>":
         return name
     return {"type": "list", "element-id": element_id, "element": "float", "element-required": False}
-
-
-def _operation(operation: SchemaOperation) -> dict[str, Any]:
-    about = {"do": type(operation).__name__.lower(), **asdict(operation)}
-    return {**about, "default": _default(operation.default, operation.type)} if isinstance(operation, Add) else about
 
 
 def _default(value: Any, type_name: str) -> Any:

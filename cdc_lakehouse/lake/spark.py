@@ -36,7 +36,14 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
-from cdc_lakehouse.lake.iceberg_java import PACKAGES, Add, IcebergJavaApi, compiled_calls, keep_compiled, prepared_file
+from cdc_lakehouse.lake.iceberg_java import (
+    PACKAGES,
+    IcebergJavaApi,
+    SchemaOperation,
+    compiled_calls,
+    keep_compiled,
+    prepared_file,
+)  # fmt: skip
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 # The jars of Spark's session, and the directory that keeps them.
@@ -513,7 +520,7 @@ def _archive_classes() -> None:
         deletes = content_file_json("c", "puffin", file_size=50, rows=1, deletes_of="a", others=place)
         first = iceberg.transaction(table, None).commit(data_files=rows[:1], properties={"archived": "yes"})
         changed = iceberg.transaction(table, first)
-        changed.evolve([[Add("more", "string", "")]])
+        changed.evolve([[SchemaOperation("add", "more", "string", "")]])
         changed.commit(data_files=rows[1:], delete_files=[deletes], summary={"archived": "yes"})
         session.stop()
         # It writes the archive when it ends.

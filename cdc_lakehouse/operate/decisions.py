@@ -9,30 +9,17 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.decisions import Decision
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Decision, Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, REPAIR, Kind, Segment
 from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.holds import unapproved
 from cdc_lakehouse.pipeline.run import FeedRun
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """What may continue for a table: the hold that was removed, and the statements whose rewrite is approved."""
-
-    hold: Decision | None = None
-    approved: tuple[TableVersion, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.hold is not None or bool(self.approved)
 
 
 def hold_table(run: FeedRun, table: str, reason: str, decided_by: str, now: datetime.datetime) -> None:
@@ -42,9 +29,9 @@ def hold_table(run: FeedRun, table: str, reason: str, decided_by: str, now: date
     run.decisions.add(Decision("hold", life.id, name.database, name.table, now, decided_by, reason))
 
 
-def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
-    """Resume a table that a person holds, or whose rewrite waits. A hold is found by the table's current name, or by
-    its name when it was held."""
+def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> tuple[Decision | None, list[TableVersion]]:
+    """Resume a table that a person holds, or whose rewrite waits; return the hold that was removed, and the versions
+    whose rewrite is approved. A hold is found by the table's current name, or by its name when it was held."""
     lives = {id: life for id, life in run.history.history.incarnations().items() if str(life.last.name) == table}
     holds = run.decisions.holds()
     of_table = (each for each in holds if each.incarnation in lives or f"{each.database}.{each.table}" == table)
@@ -57,7 +44,7 @@ def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> Resumed:
             name, upto = life.last.name, waiting[-1].commit_ts
             run.decisions.add(Decision("rewrite", life.id, name.database, name.table, now, commit_ts=upto))
             approved += waiting
-    return Resumed(hold, tuple(approved))
+    return hold, approved
 
 
 def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:

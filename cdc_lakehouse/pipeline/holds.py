@@ -19,8 +19,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.decisions import Decisions
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns, value_format
 from cdc_lakehouse.pipeline.run import FeedRun

@@ -104,14 +104,14 @@ def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
     config = found.lake.config_path
     before = found.lake.metadata()
     size = sum(each.stat().st_size for each in files)
-    assert plan_ddl(found.lake.run()).initial == PendingLoad(len(found.tables), len(files), size, None)
+    assert plan_ddl(found.lake.run())["initial"] == PendingLoad(len(found.tables), len(files), size, None)
     said = f"initial load: {len(files)} files of {len(found.tables)} tables"
     assert said in call("plan", config=config).stdout and found.lake.metadata() == before
 
     done = found.run(found.stage)
     found.check(done, found.stage)
     assert done.published.cut.checkpoint_ts == found.at
-    assert plan_ddl(found.lake.run()).initial is None
+    assert plan_ddl(found.lake.run())["initial"] is None
     (status,) = json.loads(call("status", "--json", config=config).stdout)["feeds"]
     expected = {"position": found.at, "files_left": 0, "bytes_left": 0, "rows": sum(found.rows.values())}
     assert {name: status["initial"][name] for name in expected} == expected

@@ -14,7 +14,7 @@ import pytest
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import dangling_deletes
-from cdc_lakehouse.lake.tables.decisions import Decision
+from cdc_lakehouse.lake.tables.quarantine import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health

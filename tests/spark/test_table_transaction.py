@@ -29,7 +29,7 @@ from cdc_lakehouse.lake.files import (
     write_file,
     write_vectors,
 )
-from cdc_lakehouse.lake.iceberg_java import Add, IcebergJavaApi, Move, Rename, TableTransaction
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, SchemaOperation, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from cdc_lakehouse.lake.spark import open_catalog
 from tests.kit.lakes import lake_config
@@ -147,7 +147,9 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
     assert table.ids() == [1, 2, 3, 10, 20]
     before = table.table.metadata
     transaction = table.begin()
-    schema = Schema.model_validate_json(transaction.evolve([[Add("n", "int", 7)], [Move("n", "id")]]))
+    schema = Schema.model_validate_json(
+        transaction.evolve([[SchemaOperation("add", "n", "int", 7)], [SchemaOperation("move", "n", after="id")]])
+    )
     assert [field.name for field in schema.fields] == ["id", "n", "name"]
     vectors, replaced = table.delete(lambda row: row["id"] in (2, 20))
     assert (len(vectors), replaced) == (2, [])
@@ -222,7 +224,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[.
     table = new_table()
     table.append(numbered(1))
     transaction = table.begin()
-    transaction.evolve([[Add(f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
+    transaction.evolve([[SchemaOperation("add", f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
     transaction.commit(mark=True)
     expected = [value for _, value in DEFAULTS]
     assert [field.initial_default for field in table.table.schema().fields][2:] == expected
@@ -234,7 +236,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[.
         "1970-01-01 00:00:01", "1000-01-01 00:00:00.000001", "1970-01-01 00:00:01", "2038-01-19 03:14:07.999999",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no value of the type"):
-        table.begin().evolve([[Add("x", "int", "seven")]])
+        table.begin().evolve([[SchemaOperation("add", "x", "int", "seven")]])
 
 
 def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(
@@ -242,7 +244,7 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
 ) -> None:
     table = new_table()
     empty = table.begin()
-    empty.evolve([[Add("n", "int", 7)]])
+    empty.evolve([[SchemaOperation("add", "n", "int", 7)]])
     assert empty.commit(properties={"p": "1"}) is None
     assert table.snapshot_id is None
     of_nothing = table.begin().commit(mark=True, summary={"cdc.batch": "1"})
@@ -250,11 +252,11 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
     assert [field.name for field in table.table.schema().fields] == ["id", "name", "n"]
     first = table.append(numbered(1))
     without = table.begin()
-    without.evolve([[Rename("n", "m")]])
+    without.evolve([[SchemaOperation("rename", "n", new_name="m")]])
     assert without.commit() is None
     assert table.snapshot_id == first
     marked = table.begin()
-    marked.evolve([[Rename("m", "k")]])
+    marked.evolve([[SchemaOperation("rename", "m", new_name="k")]])
     second = marked.commit(mark=True, summary={"cdc.batch": "9"})
     assert second == table.snapshot_id != first
     snapshot = table.table.current_snapshot()
@@ -272,7 +274,7 @@ COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]
     "no row": lambda table, _: {"replace_all": True},
     "mark": lambda table, _: {"mark": True},
     "properties": lambda table, _: {},
-    "schema": lambda table, transaction: {"mark": bool(transaction.evolve([[Add("n", "int")]]))},
+    "schema": lambda table, transaction: {"mark": bool(transaction.evolve([[SchemaOperation("add", "n", "int")]]))},
 }
 OTHERS = {
     "append": "INSERT INTO {t} VALUES (9, 'x')",

@@ -53,7 +53,7 @@ from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
 from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat, conversions
-from cdc_lakehouse.lake.iceberg_java import Add, Drop, Move, Rename, SchemaOperation, Widen
+from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 
 # The plan of a table's schema. Columns are matched by the source's column id, so renames, swaps of names, and a dropped
 # name that is added again with another type need no special case. It is executed in the transaction that writes the
@@ -109,22 +109,26 @@ def plan_evolution(
     new = {column: None if column.id in have else column.initial for column in target if column.id not in ids}
     dropped = [*leftover, *(column.name for column in current if column.id not in ids)]
     renames = {old.name: column.name for old, column in kept if old.name != column.name}
-    changed: list[SchemaOperation] = [
-        *(Drop(name) for name in dropped),
-        *(Widen(old.name, column.type) for old, column in kept if old.type != column.type),
-        *itertools.starmap(Rename, renames.items()),
+    changed = [
+        *(SchemaOperation("drop", name) for name in dropped),
+        *(SchemaOperation("widen", old.name, column.type) for old, column in kept if old.type != column.type),
+        *(SchemaOperation("rename", name, new_name=new_name) for name, new_name in renames.items()),
     ]
-    added = [Add(column.name, column.type, default if defaults else None) for column, default in new.items()]
+    added = [
+        SchemaOperation("add", column.name, column.type, default if defaults else None)
+        for column, default in new.items()
+    ]
     names = [renames.get(name, name) for name in order if name not in dropped] + [column.name for column in new]
-    moves: list[Move] = []
+    moves: list[SchemaOperation] = []
     for position, column in enumerate(target):
         if names[position] != column.name:
-            moves.append(Move(column.name, target[position - 1].name if position else None))
+            after = target[position - 1].name if position else None
+            moves.append(SchemaOperation("move", column.name, after=after))
             names.remove(column.name)
             names.insert(position, column.name)
-    steps: tuple[Sequence[SchemaOperation], ...] = (changed, added, moves)
     is_written = {column.id: column.id in have or not (defaults or each is None) for column, each in new.items()}
-    return Plan(tuple(tuple(step) for step in steps if step), tuple(id for id, wanted in is_written.items() if wanted))
+    steps = (tuple(step) for step in (changed, added, moves) if step)
+    return Plan(tuple(steps), tuple(id for id, wanted in is_written.items() if wanted))
 
 
 COMMIT_TS: Final = "_commit_ts"

@@ -1,4 +1,6 @@
-"""The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
+"""The tables `quarantine` and `decisions`, in which people decide what a run cannot.
+
+`quarantine` has one row for each thing that could not be used. Nothing is dropped without one.
 
 A row is `open` until what it names could be used after all (`replayed`), a person discarded it (`discarded`), or the
 source sent it again, undamaged, in another segment (`redelivered`). A discarded row is not opened again when the same
@@ -16,6 +18,7 @@ from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Final, Literal
 
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.catalog import Lake
@@ -173,3 +176,43 @@ def storable(rejected: Rejected) -> Rejected:
 def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:
     # The count is included: a row that stands for more things than before is another one.
     return row.segment, -1 if row.line is None else row.line, row.error_class, row.raw, row.count
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision about a table, with the name that it had then. A `hold` keeps it as it is, for a `reason`, until a
+    person releases it. A `rewrite` allows statements with a commit-ts at or below `commit_ts`, which the policy would
+    hold."""
+
+    kind: Literal["hold", "rewrite"]
+    incarnation: str
+    database: str
+    table: str
+    decided_at: datetime.datetime
+    decided_by: str | None = None
+    reason: str | None = None
+    commit_ts: int | None = None
+
+
+class Decisions:
+    """What people decided about tables, on which each run acts."""
+
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "decisions", schema_of(Decision))
+
+    def holds(self) -> list[Decision]:
+        return [Decision(**row) for row in self._table.read() if row["kind"] == "hold"]
+
+    def approved_upto(self, incarnation: str) -> int:
+        """Return the commit-ts up to which a table's rewrites are allowed; 0 when none is."""
+        of_table = (row for row in self._table.read() if (row["kind"], row["incarnation"]) == ("rewrite", incarnation))
+        return max((row["commit_ts"] for row in of_table), default=BEGINNING)
+
+    def add(self, decision: Decision) -> None:
+        """Add a decision, which replaces one of its kind about the same table."""
+        same = {"kind": [decision.kind], "incarnation": [decision.incarnation]}
+        self._table.write([decision], replacing=same)
+
+    def release(self, incarnation: str) -> None:
+        """Remove the hold of a table."""
+        self._table.write([], replacing={"kind": ["hold"], "incarnation": [incarnation]})
