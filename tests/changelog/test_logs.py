@@ -30,7 +30,6 @@ from tests.changelog.statements import (
     DROP,
     DROP_DATABASE,
     RENAME,
-    SEEN,
     change,
     columns,
     files_of,
@@ -219,39 +218,6 @@ def test_renames_of_one_statement_in_any_order_of_their_files(
         found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in order))
         for ts, expected in ((20, {name: list[str]() for name in after} | before), (21, after)):
             assert {name: owners(found, f"db.{name}", ts) for name in expected} == expected
-
-
-def test_names_with_the_dot_elsewhere_are_two_tables() -> None:
-    born = create(10, "a.b.c")
-    assert len(history(born, replace(born, database="a.b", table="c")).incarnations()) == 2
-
-
-def test_a_life_up_to_a_time_has_the_versions_till_then() -> None:
-    life = history(create(10, "db.t"), rename(20, "db.t", "db.u"), drop(30, "db.u")).incarnations()["db.t#1"]
-    parts = [life.upto(ts) for ts in (9, 10, 29, 30)]
-    assert [part and len(part.versions) for part in parts] == [None, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("late", "expected"),
-    [
-        (change(15, "db.t", SEEN), True),
-        (change(15, "db.s", SEEN), True),
-        (change(15, "db.new", SEEN), False),
-        (change(15, "other.t", SEEN), False),
-        (change(20, "db.t", SEEN), False),
-        (change(15, "db", DROP_DATABASE), True),
-        (change(15, "other", DROP_DATABASE), False),
-        (change(25, "gone.new", SEEN), True),
-        (change(35, "gone.new", SEEN), False),
-        (change(15, "old.a", SEEN), True),
-        (change(25, "old.c", 25, "FLASHBACK TABLE a TO c"), True),
-    ],
-)
-def test_a_change_before_one_of_the_same_table_is_late(late: SchemaChange, expected: bool) -> None:
-    lost = create(1, "old.a"), drop(2, "old.a"), change(20, "old.b", 25, "FLASHBACK TABLE a TO b", SPEC)
-    found = history(*lost, create(10, "db.s"), rename(20, "db.s", "db.t"), change(30, "gone", DROP_DATABASE, "…"))
-    assert found.is_late(late) == expected
 
 
 # --- Random histories of `tests/chaos`, which compares the rows that they leave ---

@@ -21,6 +21,7 @@ from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.history import History, Statement, schema_changes
 from cdc_lakehouse.changelog.schema import TableName
 from tests.changelog.statements import cases, files_of, in_any_case, in_odd_case, show, verdicts
+from tests.kit.case_files import bytes_of
 
 
 def shown(statement: str, *, backslash_escapes: bool = True) -> str:
@@ -91,31 +92,8 @@ def survives(statement: str) -> None:
             hash(parse(statement, backslash_escapes=backslash_escapes))
 
 
-DEEP = {
-    "default": "ALTER TABLE t ADD a INT DEFAULT {open}1{close}",
-    "generated": "ALTER TABLE t ADD a INT AS {open}1{close}",
-    "check": "CREATE TABLE t (a INT, CHECK {open}1{close})",
-    "key": "ALTER TABLE t ADD INDEX ({open}a{close})",
-    "bound": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN {open}1{close})",
-    "list": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN {open}1{close})",
-    "expression": "ALTER TABLE t PARTITION BY RANGE {open}a{close}",
-    "view": "CREATE VIEW v AS {open}SELECT 1{close}",
-    "query": "CREATE TABLE t {open}SELECT 1{close}",
-    "option": "ALTER TABLE t UNION {open}a{close}",
-}
-LONG = {
-    "columns": "CREATE TABLE t ({list})".replace("{list}", "{items:c INT DEFAULT 'x'}"),
-    "clauses": "ALTER TABLE t {items:DROP COLUMN c}",
-    "labels": "ALTER TABLE t ADD a ENUM ({items:'it''s'})",
-    "partitions": "ALTER TABLE t ADD PARTITION ({items:PARTITION p VALUES LESS THAN (1)})",
-    "values": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN ({items:(1, f(2))}))",
-    "tables": "DROP TABLE {items:a.b}",
-    "pairs": "RENAME TABLE {items:a TO b}",
-    "comments": "ALTER TABLE t {items:/*!50100 DROP a */ /* b */ -- c\n}",
-    "view": "CREATE VIEW v AS SELECT {items:a + (b)}",
-    "query": "CREATE TABLE t (a INT) SELECT {items:a + (b) AS c}",
-    "keys": "CREATE TABLE t (a INT, {items:KEY (a, b)})",
-}
+DEEP, LONG = ([bytes_of(statement).decode() for statement, _ in cases(name)] for name in ("deep", "long"))
+"""With `{open}` and `{close}` for parentheses, and with `{items:…}` for what a list repeats."""
 
 
 def items(statement: str, count: int) -> str:
@@ -124,11 +102,11 @@ def items(statement: str, count: int) -> str:
     return start + ",".join([item] * count) + end
 
 
-@pytest.mark.parametrize("place", DEEP)
-def test_parentheses_can_be_as_deep_as_they_like(place: str) -> None:
+@pytest.mark.parametrize("statement", DEEP)
+def test_parentheses_can_be_as_deep_as_they_like(statement: str) -> None:
     deep = 3_000  # three times Python's limit of recursion
     for opened, closed in ((deep, deep), (deep, 0), (1, deep)):
-        survives(DEEP[place].format(open="(" * opened, close=")" * closed))
+        survives(statement.format(open="(" * opened, close=")" * closed))
 
 
 @pytest.mark.parametrize("filler", [r"\'", "''", '""', "``", "a'", "41", r"\`", "1.", "1e", "表\u3000"])
@@ -154,16 +132,16 @@ def work(statement: str) -> int:
     return calls
 
 
-@pytest.mark.parametrize("place", LONG)
-def test_work_grows_as_the_statement_does(place: str) -> None:
-    parse(items(LONG[place], 1))  # what is made once
-    few, many = work(items(LONG[place], 100)), work(items(LONG[place], 1_000))
+@pytest.mark.parametrize("statement", LONG)
+def test_work_grows_as_the_statement_does(statement: str) -> None:
+    parse(items(statement, 1))  # what is made once
+    few, many = (work(items(statement, count)) for count in (100, 1_000))
     assert 8 * few < many < 11 * few
 
 
-@pytest.mark.parametrize("place", ["default", "check", "view"])
-def test_work_grows_as_the_depth_does(place: str) -> None:
-    few, many = (work(DEEP[place].format(open="(" * n, close=")" * n)) for n in (200, 2_000))
+@pytest.mark.parametrize("statement", DEEP)
+def test_work_grows_as_the_depth_does(statement: str) -> None:
+    few, many = (work(statement.format(open="(" * n, close=")" * n)) for n in (200, 2_000))
     assert many < 11 * few
 
 

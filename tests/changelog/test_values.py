@@ -3,16 +3,22 @@ rows that are older than a column hold in it (MySQL manual, "Data Type Default V
 
 `cases/defaults/*.txt`: a case is a column's declaration and, behind `|`, the text of its default in a schema file. The
 results are the value in the column's older rows, or why there is none: with the statement, without it, and by the
-statement alone, as topics and Canal servers have it; one line where they are the same."""
+statement alone, as topics and Canal servers have it; one line where they are the same.
+
+`cases/stored/stored.txt`: a case is the class and the keys of what is stored of a version or a change, and the results
+are the fields that differ from their defaults. The texts are in lakes: a test that fails says that lakes cannot be
+read, not that the text must follow."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -24,9 +30,22 @@ from cdc_lakehouse.changelog.ddl.partitions import HashRows, after, rows_of
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.defaults import UTC, default_text, initial_default, of_schema_file
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, promotable, type_change, type_text
-from cdc_lakehouse.changelog.schema import Column, SourceColumn, TableName, TableVersion, column_diff
+from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, TableName, TableVersion, column_diff
+from cdc_lakehouse.changelog.stored import from_json, to_json
 from cdc_lakehouse.changelog.versions import kind_of_action
-from tests.changelog.statements import declared, is_same_default, partitioned_by, show
+from cdc_lakehouse.errors import StoredFormError
+from tests.changelog.statements import (
+    CREATE,
+    DROP,
+    DROP_DATABASE,
+    RENAME,
+    SEEN,
+    change,
+    declared,
+    is_same_default,
+    partitioned_by,
+    show,
+)  # fmt: skip
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, evaluated, read_cases, text_of
 
@@ -118,6 +137,13 @@ def test_columns_that_did_not_move_keep_their_order(order: list[Column]) -> None
 
 # --- Statements ---
 
+PAST = history.History()
+PAST.apply([
+    change(1, "old.a", CREATE, "CREATE TABLE old.a (id INT)", "id"), change(2, "old.a", DROP, "DROP TABLE old.a"),
+    change(10, "db.s", CREATE, "CREATE TABLE db.s (id INT)", "id"), change(20, "old.b", 25, "FLASHBACK TABLE a TO b"),
+    change(20, "db.t", RENAME, "RENAME TABLE db.s TO db.t"), change(30, "gone", DROP_DATABASE, "…"),
+])  # fmt: skip
+
 
 def parsed(statement: str, **options: bool) -> str:
     return "; ".join(map(show, parse(bytes_of(statement).decode(), **options)))
@@ -129,11 +155,12 @@ NAMES: dict[str, Any] = {
     **vars(mysql_types), **vars(positions), "replace": replace, "Column": Column, "HashRows": HashRows,
     "BIGINT": ColumnType.of("BIGINT"), "INT": INT, "A": A, "B": B, "C": C, "D": D, "version": version,
     "V": version(Column(3, "Id", INT), Column(1, "Straße", INT), Column(2, "v", INT, carried=False), key=(1, 3)),
-    "changed": changed, "rows": rows, "at": at, "now": at("2026-06-01T12:00:00.123456Z"),
+    "changed": changed, "rows": rows, "at": at, "now": at("2026-06-01T12:00:00.123456Z"), "TableName": TableName,
     "parse": parse, "parsed": parsed, "parse_type": parse_type, "show": show,
     "TICDC_PRINTS": r"ALTER TABLE t ADD a VARCHAR(9) DEFAULT _UTF8MB4'C:\' COMMENT '\n''s'",
     "partitions": lambda *statements: names(altered(NAMES["RANGE"], *statements)),
     "kinds": lambda statement, action: (kind_of_action(action), *{each.kind for each in parse(statement)}),
+    "late": lambda *words: PAST.is_late(change(*words)), "SEEN": SEEN, "LIFE": PAST.incarnations()["db.s#1"],
     "kind_of_action": kind_of_action, "types_changed": types_changed, "promotions": promotions,
     "iceberg": lambda text: iceberg_type(declared(text).type), "type_of_words": type_of_words,
     "of_message": lambda text: iceberg_type(history.message_type(text)),
@@ -221,3 +248,39 @@ def test_older_rows_hold_what_mysql_answered() -> None:
 def test_labels_that_nobody_says_give_no_default() -> None:
     initial, warning = initial_default(SourceColumn("c", ColumnType("enum"), nullable=False), None)
     assert (initial.text, warning) == (None, None)
+
+
+# --- The stored form ---
+
+
+def with_unknown_keys(stored: Any) -> Any:
+    """With a key of a later release in each object."""
+    if isinstance(stored, list):
+        return [with_unknown_keys(each) for each in cast("list[Any]", stored)]
+    if not isinstance(stored, dict):
+        return stored
+    fields = cast("dict[str, Any]", stored)
+    return {"of later": {"a": 1}, **{key: with_unknown_keys(value) for key, value in fields.items()}}
+
+
+def fields_of(value: TableVersion | SchemaChange) -> Iterator[str]:
+    for field in dataclasses.fields(value):
+        own = getattr(value, field.name)
+        if own != field.default:
+            of_objects = isinstance(own, tuple)
+            yield f"{field.name}:" if of_objects else f"{field.name}: {show(own)}"
+            yield from (f"  {show(each)}" for each in (own if of_objects else ()))
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/stored/stored.txt"), ids=str)
+def test_stored_text_is_that_of_lakes(case: Case, update: bool) -> None:
+    kind = {each.__name__: each for each in (TableVersion, SchemaChange)}[case.own[0]]
+    stored = {key: json.loads(value) for key, _, value in (line.partition(": ") for line in case.own[1:])}
+    value = from_json(kind, json.dumps(with_unknown_keys(stored)))
+    case.compare(list(fields_of(value)), update=update)
+    assert from_json(kind, json.dumps(stored)) == value and json.loads(to_json(value)) == stored
+
+
+def test_a_form_of_newer_code_is_refused() -> None:
+    with pytest.raises(StoredFormError, match="form 3"):
+        from_json(TableVersion, '{"format": 3}')
