@@ -25,7 +25,6 @@ from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake import names as properties
 from cdc_lakehouse.lake.tables import (
     checkpoints,
-    decisions,
     lease,
     quarantine,
     records,
@@ -33,6 +32,7 @@ from cdc_lakehouse.lake.tables import (
     segments,
     source_metadata,
 )  # fmt: skip
+from cdc_lakehouse.lake.tables.small_table import schema_of
 from tests.kit.dagster_feed import keys
 
 ROOT: Final = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "schema_history": schema_history.SCHEMA,
     "quarantine": quarantine.SCHEMA,
     "checkpoints": checkpoints.SCHEMA,
-    "decisions": decisions.SCHEMA,
+    "decisions": schema_of(quarantine.Decision),
     "frontier": schema_history.FRONTIER_SCHEMA,
     "signals": source_metadata.SCHEMA,
 }

@@ -257,16 +257,14 @@ def first_version(
     change: TableChange, live: LiveTables, since: int, note: str | None, like: TableVersion | None = None
 ) -> TableVersion:
     """Return the first version of an incarnation, created LIKE another table."""
-    source, is_load = change.source, change.kind == LOAD
-    incarnation = live.next_incarnation(change.name, loaded_ts=source.commit_ts if is_load else None)
-    new = replace(plain_version(source, "create", change.kind), name=change.name, incarnation=incarnation, since=since)
+    is_load = change.kind == LOAD
+    incarnation = live.next_incarnation(change.name, loaded_ts=change.source.commit_ts if is_load else None)
+    new = plain_version(change.source, "create", change.kind)
     if like is not None:
         # It has no rows yet, and the source numbers its columns anew.
         columns = tuple(replace(each, initial=InitialDefault(), source_id=None) for each in like.columns)
-        new = replace(
-            new, columns=columns, next_id=like.next_id, primary_key=like.primary_key, unique_keys=like.unique_keys,
-            partitioning=like.partitioning, charset=like.charset, versioned=like.versioned,
-        )  # fmt: skip
+        new = next_version(like, change, "create", columns=columns, foreign_keys=())
+    new = replace(new, name=change.name, incarnation=incarnation, since=since)
     table = apply.table_after(new, change.table_clauses, change.columns, is_new=True)
     has_query = any(isinstance(each, ddl.CreateTable) and each.has_query for each in change.clauses or ())
     hold = VERSIONED[1] if table.versioned else _OF_QUERY if has_query else None
@@ -375,16 +373,8 @@ def _unknown_partition(table: TableVersion, names: Sequence[str]) -> str | None:
 
 def plain_version(change: SchemaChange, effect: Effect, kind: str) -> TableVersion:
     """Return a version that belongs to no table: for a DDL of a database or a view."""
-    return TableVersion(
-        commit_ts=change.commit_ts,
-        name=TableName(change.database, "" if change.kind in ("text", "repeated") else change.table),
-        incarnation="",
-        kind=kind,
-        effect=effect,
-        query=change.query,
-        origin=change.origin,
-        since=change.commit_ts,
-    )
+    name, ts = TableName(change.database, "" if change.kind in ("text", "repeated") else change.table), change.commit_ts
+    return TableVersion(ts, name, "", kind, effect, change.query, change.origin, since=ts)
 
 
 def held_version(previous: TableVersion, change: TableChange, reason: str | None) -> TableVersion:
@@ -393,17 +383,10 @@ def held_version(previous: TableVersion, change: TableChange, reason: str | None
 
 def next_version(previous: TableVersion, change: TableChange, effect: Effect, **changed: Any) -> TableVersion:
     """Return the next version: like the previous one except for the `changed` fields."""
-    own = dict.fromkeys(("swap", "restored", "previous_name", "note", "hold")) | {"emptied": (), **changed}
-    return replace(
-        previous,
-        commit_ts=change.source.commit_ts,
-        since=change.source.commit_ts,
-        kind=change.kind,
-        effect=effect,
-        query=change.source.query,
-        origin=change.source.origin,
-        **own,
-    )
+    own = {name: getattr(change.source, name) for name in ("commit_ts", "query", "origin")}
+    own |= dict.fromkeys(("swap", "restored", "previous_name", "note", "hold"))
+    own |= {"since": change.source.commit_ts, "kind": change.kind, "effect": effect, "emptied": (), **changed}
+    return replace(previous, **own)
 
 
 def join_notes(*notes: str | None) -> str | None:
