@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_134, 11),
-    "cdc_lakehouse/changelog": (4_900, 15),
+    "cdc_lakehouse/changelog": (4_883, 15),
     "cdc_lakehouse/commands": (4_199, 17),
     "cdc_lakehouse/config": (1_787, 7),
     "cdc_lakehouse/decoders": (5_131, 19),
