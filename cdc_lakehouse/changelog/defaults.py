@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 )
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, CharsetError, ColumnType
 from cdc_lakehouse.changelog.mysql_types import text as text_of_bytes
-from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
+from cdc_lakehouse.changelog.schema import SourceColumn
 
 UTC: Final = "+00:00"
 """The suffix of a timestamp default that is not in the time zone of a feed's rows."""
@@ -43,7 +43,7 @@ def of_schema_file(column: SourceColumn) -> SourceColumn:
     return column
 
 
-def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[InitialDefault, str | None]:
+def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[str | None, str | None]:
     """Return the default that an added column gives to older rows, and the reason where it cannot be known.
 
     The text is that of a row value, with an ENUM's or SET's labels instead of its number, one character for each byte
@@ -51,7 +51,7 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
     own literal takes precedence over the source's text of it, in which TiDB spoils bytes that are not UTF-8.
     """
     if definition is not None and definition.virtual:
-        return InitialDefault(), None
+        return None, None
     kind, default = column.type, None if definition is None else definition.default
     literal = None if definition is None else _literal(definition)
     text, unknown = literal, None
@@ -63,22 +63,22 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
     if text is None and isinstance(default, Expression):
         unknown = default.text
     elif text is None and column.nullable:
-        return InitialDefault(), None
+        return None, None
     elif literal is None and kind.name in BLOBS | {"bit"} and _LOST in (column.default or ""):
         unknown = "of bytes that are not UTF-8"
     elif text is not None and (is_function or (isinstance(default, Expression) and default.text == text)):
         unknown = text
     if unknown is not None:
         reason = f"older rows have the default {unknown} in column {column.name}, whose value is not in the log"
-        return InitialDefault(), reason
+        return None, reason
     if text is None:
-        return InitialDefault(_implicit(kind)), None
+        return _implicit(kind), None
     # TiDB keeps literals as written: `1.5` of a DECIMAL(65,30), a year 99. Rows have them in the form of the type.
     if kind.name == "binary":
         text = text.ljust(kind.length or 1, "\x00")
     elif kind.name != "bit":
         text = _literal_text(text, kind, quoted=True)
-    return InitialDefault(text), None
+    return text, None
 
 
 def _literal(definition: ColumnDefinition) -> str | None:

@@ -87,27 +87,21 @@ def _parsed(query: str, backslash_escapes: bool) -> tuple[Clauses | None, str | 
 
 
 @dataclass(frozen=True, slots=True)
-class InitialDefault:
-    """The value of a column in rows that are older than it: `text` in the notation of row values, None for NULL."""
-
-    text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Column:
     """A column with an identity: `id` stays the same through renames and type changes, within one incarnation.
 
-    `carried` is False for a column that row events never have (a virtual generated column). `default` is the text of
-    the default that its last definition gives to new rows, as the source prints it; `comment` is its comment, where a
-    statement of the log has it. `computed_as` is the expression of a stored generated column, as
-    `ColumnDefinition.stored_as` has it, where a statement of the log has it.
+    `initial` is its value in rows that are older than it, in the notation of row values, None for NULL. `carried` is
+    False for a column that row events never have (a virtual generated column). `default` is the text of the default
+    that its last definition gives to new rows, as the source prints it; `comment` is its comment, where a statement of
+    the log has it. `computed_as` is the expression of a stored generated column, as `ColumnDefinition.stored_as` has
+    it, where a statement of the log has it.
     """
 
     id: int
     name: str
     type: ColumnType
     nullable: bool = True
-    initial: InitialDefault = InitialDefault()
+    initial: str | None = None
     source_id: int | None = None
     carried: bool = True
     default: str | None = None

@@ -23,7 +23,6 @@ from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, type_text
 from cdc_lakehouse.changelog.schema import (
     Effect,
-    InitialDefault,
     PartitionExchange,
     RestoredRows,
     SchemaChange,
@@ -262,7 +261,7 @@ def first_version(
     new = plain_version(change.source, "create", change.kind)
     if like is not None:
         # It has no rows yet, and the source numbers its columns anew.
-        columns = tuple(replace(each, initial=InitialDefault(), source_id=None) for each in like.columns)
+        columns = tuple(replace(each, initial=None, source_id=None) for each in like.columns)
         new = next_version(like, change, "create", columns=columns, foreign_keys=())
     new = replace(new, name=change.name, incarnation=incarnation, since=since)
     table = apply.table_after(new, change.table_clauses, change.columns, is_new=True)
@@ -322,7 +321,7 @@ def recover(change: TableChange, live: LiveTables, ended: TableVersion | None) -
     notes: list[str] = []
     for column in after.columns:
         if hold is None and life[-1].column(column.id) is None:
-            if not column.nullable and column.initial.text is None:
+            if not column.nullable and column.initial is None:
                 hold = f"column {column.name} is back, and rows that were written without it have no value in the log"
             else:
                 notes.append(f"column {column.name} is back: rows that were written without it have its default")

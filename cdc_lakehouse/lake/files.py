@@ -279,21 +279,18 @@ def live_files(
     for files that the project does not write: files of another partition spec than the table's first, and deletes that
     are not positional or apply to more than one data file.
     """
-    files, _ = _files_and_dangling(table, bounds_of, added_by, snapshot or table.current_snapshot())
-    return files
+    return files_and_dangling(table, bounds_of, added_by, snapshot)[0]
 
 
-def dangling_deletes(table: Table) -> list[str]:
-    """Return the delete files of the current snapshot whose data file is gone, as JSON of Iceberg's
-    `ContentFileParser`. Iceberg itself leaves no such deletion vectors. Raises StoredFormError as `live_files` does."""
-    _, dangling = _files_and_dangling(table, (), None, table.current_snapshot())
-    return dangling
-
-
-def _files_and_dangling(
-    table: Table, bounds_of: Collection[int] | None, added_by: Collection[int] | None, snapshot: Snapshot | None
+def files_and_dangling(
+    table: Table,
+    bounds_of: Collection[int] | None = None,
+    added_by: Collection[int] | None = None,
+    snapshot: Snapshot | None = None,
 ) -> tuple[list[StoredFile], list[str]]:
-    if snapshot is None:
+    """Return also the delete files whose data file is gone, as JSON of Iceberg's `ContentFileParser`. Iceberg itself
+    leaves no such deletion vectors."""
+    if (snapshot := snapshot or table.current_snapshot()) is None:
         return [], []
     manifests = [
         each
@@ -384,13 +381,15 @@ def _foreign(table: Table, why: str) -> StoredFormError:
     )
 
 
-def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) -> bool:
-    """Whether the file can contain a value of the field in [lower, upper], by the manifest's bounds.
+def may_hold(file: StoredFile, schema: Schema, between: Mapping[str, Range] | Mapping[int, Range]) -> bool:
+    """Whether the file can have rows with values in all of the ranges, which are by the names or the ids of fields.
 
-    `field` is the table's current field: bounds from before a column was widened are understood. True when bounds are
-    missing or cannot be read; NULLs are ignored.
+    Bounds of the manifest from before a column was widened are understood. True when bounds are missing or cannot be
+    read; NULLs are ignored.
     """
-    return _overlap(field.field_type, _bound_value, file.bounds.get(field.field_id, (None, None)), (lower, upper))
+    fields = ((schema.find_field(name), ends) for name, ends in between.items())
+    bounds = ((each, file.bounds.get(each.field_id, (None, None)), ends) for each, ends in fields)
+    return all(_overlap(each.field_type, _bound_value, own, ends) for each, own, ends in bounds)
 
 
 def _overlap(type: IcebergType, read: Callable[[IcebergType, Any], Any], bounds: Range, ends: Range) -> bool:
@@ -489,11 +488,6 @@ def read_rows(
                     rows = rows.filter(pa.array(live))
                 yield rows
                 position += batch.num_rows
-
-
-def may_hold(file: StoredFile, schema: Schema, between: Mapping[str, Range]) -> bool:
-    """Whether the file can have rows with values in all of the ranges, which are by the names of columns."""
-    return all(may_contain(file, schema.find_field(name), *ends) for name, ends in between.items())
 
 
 def read_columns(
@@ -864,10 +858,7 @@ def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str,
     """
     ids = parquet_path_to_id_mapping(schema)
     plan = compute_statistics_plan(schema, dict(properties))
-    sizes: dict[int, int] = {}
-    values: dict[int, int] = {}
-    nulls: dict[int, int] = {}
-    bounds: dict[int, tuple[str | None, str | None]] = {}
+    sizes, values, nulls, lower, upper = (dict[int, Any]() for _ in range(5))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for leaf in range(metadata.num_columns):
         chunks = [group.column(leaf) for group in groups]
@@ -880,26 +871,21 @@ def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str,
         if all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
             nulls[id] = sum(chunk.statistics.null_count for chunk in chunks)
         if mode != MetricModeTypes.COUNTS:
-            bounds[id] = _bounds(chunks, plan[id])
-    return {
-        "column-sizes": _json_map(sizes),
-        "value-counts": _json_map(values),
-        "null-value-counts": _json_map(nulls),
-        "lower-bounds": _json_map({id: lower for id, (lower, _) in bounds.items() if lower is not None}),
-        "upper-bounds": _json_map({id: upper for id, (_, upper) in bounds.items() if upper is not None}),
-        "split-offsets": sorted(
-            min(filter(None, (first.dictionary_page_offset, first.data_page_offset)))
-            for first in (group.column(0) for group in groups)
-        ),
-    }
+            for bounds, end in zip((lower, upper), _bounds(chunks, plan[id]), strict=True):
+                if end is not None:
+                    bounds[id] = end.hex()
+    names = ("column-sizes", "value-counts", "null-value-counts", "lower-bounds", "upper-bounds")
+    by_id = zip(names, (sizes, values, nulls, lower, upper), strict=True)
+    firsts = [group.column(0) for group in groups]
+    offsets = [min(filter(None, (first.dictionary_page_offset, first.data_page_offset))) for first in firsts]
+    maps = {name: {"keys": [*each], "values": [*each.values()]} for name, each in by_id}
+    return {**maps, "split-offsets": sorted(offsets)}
 
 
-def _json_map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
-    return {"keys": list(values), "values": list(values.values())}
-
-
-def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector) -> tuple[str | None, str | None]:
-    """Return a column's lower and upper bound in hexadecimal; None when a row group has no statistics."""
+def _bounds(
+    chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector
+) -> tuple[bytes | None, bytes | None]:
+    """Return a column's lower and upper bound; None when a row group has no statistics."""
     with_values = [c for c in chunks if not (c.is_stats_set and c.statistics.null_count == c.num_values)]
     if not with_values or not all(c.is_stats_set and c.statistics.has_min_max for c in with_values):
         return None, None
@@ -910,10 +896,10 @@ def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsColle
         least, greatest = (end.decode() if isinstance(type, StringType) else end for end in ends)
         found.update_min(least)
         found.update_max(greatest)
-    lower, upper = found.min_as_bytes(), None
+    upper = None
     with contextlib.suppress(UnicodeEncodeError):  # The next code point after U+D7FF is no character.
         upper = found.max_as_bytes()  # None where no shorter value is a bound.
-    return None if lower is None else lower.hex(), None if upper is None else upper.hex()
+    return found.min_as_bytes(), upper
 
 
 # Delete rows in the way of a table's format version: deletion vectors, or files of positions.

@@ -26,7 +26,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, Unreada
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
-from cdc_lakehouse.lake.files import StoredFile, dangling_deletes, live_files
+from cdc_lakehouse.lake.files import StoredFile, files_and_dangling, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
@@ -253,7 +253,7 @@ class Maintenance:
     def dangling(self, target: MaintainedTable) -> Sequence[Any]:
         """Return position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
         table = None if target.state is None else self._load(target)
-        return () if table is None or not table_health(table).deleted_rows else dangling_deletes(table)
+        return () if table is None or not table_health(table).deleted_rows else files_and_dangling(table, ())[1]
 
     def remove_dangling(self, target: MaintainedTable) -> int:
         snapshot, files = self._load(target).metadata.current_snapshot_id, self.dangling(target)

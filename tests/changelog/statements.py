@@ -11,14 +11,17 @@ have no default, then by name those that differ from theirs; names of tables and
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import random
 import re
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, TypedDict
+
+import msgspec
 
 from cdc_lakehouse.changelog.ddl.apply import columns_of
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning, TableRef
@@ -116,7 +119,7 @@ def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
 def verdict(version: TableVersion) -> tuple[object, ...]:
     """Effect, whether the table is held, and of its columns name, type, nullability, key, and what older rows hold."""
     shown = [
-        (column.name, server_type_text(column.type), column.nullable, column.id in version.key, column.initial.text)
+        (column.name, server_type_text(column.type), column.nullable, column.id in version.key, column.initial)
         for column in version.columns
     ]
     return version.effect, version.hold is not None, shown
@@ -162,8 +165,8 @@ def show(value: Any) -> str:
             return f"{name}({', '.join(fields)})" if fields else name
         case tuple():
             return f"[{', '.join(show(item) for item in value)}]"
-        case _ if dataclasses.is_dataclass(value):
-            needed = [field.name for field in dataclasses.fields(value) if field.default is dataclasses.MISSING]
+        case _ if dataclasses.is_dataclass(value) or isinstance(value, msgspec.Struct):
+            needed = [each.name for each in _parameters(value) if each.default is each.empty]
             fields = [show(getattr(value, name)) for name in needed] + _different(value, set(needed))
             return f"{type(value).__name__}({', '.join(fields)})"
         case _:
@@ -174,15 +177,15 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
+def _parameters(value: Any) -> Iterable[inspect.Parameter]:
+    return inspect.signature(type(value)).parameters.values()
+
+
 def _different(value: Any, shown: set[str]) -> list[str]:
     """`name=value` of the fields that differ from their defaults."""
-    fields = [field for field in dataclasses.fields(value) if field.name not in shown]
-    values = [(field.name, getattr(value, field.name), field.default) for field in fields]
-    return [
-        f"{name}={show(found)}"
-        for name, found, default in values
-        if default is not dataclasses.MISSING and found != default
-    ]
+    others = [each for each in _parameters(value) if each.name not in shown and each.default is not each.empty]
+    found = [(each.name, getattr(value, each.name)) for each in others if getattr(value, each.name) != each.default]
+    return [f"{name}={show(content)}" for name, content in found]
 
 
 _HOLDS = (

@@ -102,7 +102,7 @@ def shown(version: TableVersion) -> Iterator[str]:
 
 def _column(column: Column, version: TableVersion) -> str:
     marks = "!" * (not column.nullable) + "*" * (column.id in version.key) + "~" * (not column.carried)
-    older = "" if column.initial.text is None else f"={column.initial.text!r}"
+    older = "" if column.initial is None else f"={column.initial!r}"
     return f"{column.name}#{column.id}:{type_text(column.type)}{marks}{older}"
 
 

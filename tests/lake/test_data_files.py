@@ -52,7 +52,7 @@ from cdc_lakehouse.lake.files import (
     column,
     delete_rows,
     live_files,
-    may_contain,
+    may_hold,
     read_deleted,
     read_deletes,
     read_rows,
@@ -160,7 +160,7 @@ def test_rows_are_read_as_written_and_found_by_their_bounds(
         for ends in ((low, high), (None, high), (low, None), *((value, value) for value in values[:2])):
             wanted = [v for v in values if (ends[0] is None or v >= ends[0]) and (ends[1] is None or v <= ends[1])]
             seen = [row[column(id)] for row in read(file, SCHEMA, [id], between={id: ends})]
-            assert all(value in seen for value in wanted) and (may_contain(file, field, *ends) or not wanted)
+            assert all(value in seen for value in wanted) and (may_hold(file, SCHEMA, {id: ends}) or not wanted)
 
 
 # --- Deleted rows ---
@@ -287,9 +287,9 @@ def test_file_may_contain_what_its_bounds_do(
 ) -> None:
     schema = schema_of(a=type)
     file = written(tmp_path / "a", schema, pa.table({"a": values}), row_group_limit="2")
-    assert [may_contain(file, schema.fields[0], *ends) for ends in inside] == [True] * len(inside)
+    assert [may_hold(file, schema, {"a": ends}) for ends in inside] == [True] * len(inside)
     for ends in outside:
-        assert not may_contain(file, schema.fields[0], *ends) and read(file, schema, [1], between={1: ends}) == []
+        assert not may_hold(file, schema, {"a": ends}) and read(file, schema, [1], between={1: ends}) == []
     assert bool(file.bounds) == bool(outside)
 
 
@@ -321,7 +321,7 @@ def test_dates_that_python_does_not_have_are_written_and_bounded(tmp_path: Path)
         "t": pa.array([-(2**62), 2**62], pa.int64()).cast(pa.timestamp("us")),
     })  # fmt: skip
     file = written(tmp_path / "a", schema, rows)
-    assert may_contain(file, schema.find_field(1), datetime.date(2020, 1, 1), datetime.date(2020, 1, 1))
+    assert may_hold(file, schema, {"d": (datetime.date(2020, 1, 1),) * 2})
     (part,) = read_rows(IO, file, schema, [1, 2], between={1: (datetime.date(2020, 1, 1), None)})
     assert part.column("f2").cast(pa.int64()).to_pylist() == [-(2**62), 2**62]
 
@@ -404,7 +404,7 @@ def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
         table.append(pa.table({"a": part, "b": [str(each) for each in part]}))
     files = live_files(table)
     assert {row["f1"] for file in files for row in read(file, table.schema(), [1])} == {1, 2, 10, 20, 30}
-    (found,) = [file for file in files if may_contain(file, table.schema().find_field("a"), 15, 25)]
+    (found,) = [file for file in files if may_hold(file, table.schema(), {"a": (15, 25)})]
     assert [row["f2"] for row in read(found, table.schema(), [2])] == ["10", "20"]
     assert all(file.size == Path(file.path.removeprefix("file://")).stat().st_size for file in files)
     assert {id for file in live_files(table, [2]) for id in file.bounds} == {2}

@@ -44,7 +44,6 @@ from tests.boundaries.update import (
     Column,
     EventReader,
     FileRewrite,
-    InitialDefault,
     KeyedSpan,
     PartitionRows,
     PlannedTable,
@@ -99,7 +98,7 @@ def version_of(commit_ts: int, text: str, before: TableVersion | None = None, na
         name_of, kind, key, default, origin = _COLUMN.fullmatch(each).groups()  # type: ignore[union-attr]
         old, found = known.get(bytes_of(origin or name_of).decode()), declared(kind)
         id = old.id if old else max([0, *(column.id for column in (*known.values(), *columns))]) + 1
-        initial = old.initial if old else InitialDefault(bytes_of(default).decode() if default else None)
+        initial = old.initial if old else bytes_of(default).decode() if default else None
         columns.append(Column(id, bytes_of(name_of).decode(), found.type, initial=initial, carried=not found.virtual))
         keys += [id] if key else []
     of = TableName("d", name)

@@ -36,7 +36,7 @@ from cdc_lakehouse.changelog.mysql_types import (
     of_bytes,
     type_change,
 )
-from cdc_lakehouse.changelog.schema import Column, Effect, InitialDefault, SourceColumn, TableUniqueKey, TableVersion
+from cdc_lakehouse.changelog.schema import Column, Effect, SourceColumn, TableUniqueKey, TableVersion
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
@@ -290,7 +290,7 @@ def table_after(
             used.add(old.id)
             columns.append(_column(old.id, column, known, old, old.initial))
             continue
-        initial = InitialDefault()
+        initial = None
         if not is_new:
             if is_understood and not (known is not None and known.is_added):
                 notes.append(f"column {column.name} appears, though no statement in the log adds it")
@@ -337,7 +337,7 @@ def table_after(
 
 
 def _column(
-    id: int, column: SourceColumn, known: AlteredColumn | None, model: Column | None, initial: InitialDefault
+    id: int, column: SourceColumn, known: AlteredColumn | None, model: Column | None, initial: str | None
 ) -> Column:
     """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
     column before the change, or the one that it was created LIKE."""

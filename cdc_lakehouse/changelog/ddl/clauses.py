@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, dataclass_transform
 
+import msgspec
+
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 
@@ -18,6 +20,10 @@ class _Frozen:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
+
+
+class _Tagged(msgspec.Struct, frozen=True, tag=True):
+    """Its stored form has the name of its class: it is one of several."""
 
 
 class TableRef(_Frozen):
@@ -30,41 +36,41 @@ class TableRef(_Frozen):
         return self.name if self.database is None else f"{self.database}.{self.name}"
 
 
-class TextLiteral(_Frozen):
+class TextLiteral(_Tagged, frozen=True):
     """A string. `charset` is its introducer (`_utf8mb4'x'`) in lower case."""
 
     value: str
     charset: str | None = None
 
 
-class NumberLiteral(_Frozen):
+class NumberLiteral(_Tagged, frozen=True):
     """A number as it is written, with its minus sign. TRUE and FALSE are 1 and 0, as in MySQL."""
 
     text: str
 
 
-class BytesLiteral(_Frozen):
+class BytesLiteral(_Tagged, frozen=True):
     """A hexadecimal or bit literal as bytes, most significant first, padded with zero bits on the left."""
 
     value: bytes
     charset: str | None = None
 
 
-class NullLiteral(_Frozen):
+class NullLiteral(_Tagged, frozen=True):
     """An explicit NULL."""
 
 
-class Expression(_Frozen):
+class Expression(_Tagged, frozen=True):
     """Any other value, as its text: `CURRENT_TIMESTAMP(3)`, or `uuid()` of `(uuid())`."""
 
     text: str
 
 
-class MaxValue(_Frozen):
+class MaxValue(_Tagged, frozen=True):
     """MAXVALUE in a partition's bound."""
 
 
-class DefaultValue(_Frozen):
+class DefaultValue(_Tagged, frozen=True):
     """DEFAULT in a list partition's bound (TiDB): every value that no other partition has."""
 
 
@@ -117,13 +123,13 @@ class KeyPart(_Frozen):
 PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
 
 
-class LessThan(_Frozen):
+class LessThan(_Tagged, frozen=True):
     """VALUES LESS THAN: one value for each partitioning column; `(MaxValue(),)` for MAXVALUE without parentheses."""
 
     values: tuple[BoundValue, ...]
 
 
-class InValues(_Frozen):
+class InValues(_Tagged, frozen=True):
     """VALUES IN: rows with one value for each partitioning column; TiDB's DEFAULT is the row `(DefaultValue(),)`."""
 
     rows: tuple[tuple[BoundValue, ...], ...]

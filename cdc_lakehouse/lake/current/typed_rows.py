@@ -45,7 +45,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 from cdc_lakehouse.changelog.ddl.partitions import HashRows, ListRows, RangeRows, rows_of
 from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, converts, promotable, type_text
-from cdc_lakehouse.changelog.schema import Column, InitialDefault, TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import TEXT_OF, image_of
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
@@ -190,7 +190,7 @@ def text_target(target: Target) -> Target:
 
     def as_text(column: Column, number: int | None = None) -> Column:
         changed = number is not None and column.id in types and converts(types[column.id][number])
-        return replace(column, id=-column.id if changed else column.id, type=_TEXT, initial=InitialDefault())
+        return replace(column, id=-column.id if changed else column.id, type=_TEXT, initial=None)
 
     versions = (
         replace(version, columns=tuple(as_text(column, number) for column in version.columns))
@@ -343,7 +343,7 @@ def default_values(
 def initial_value(column: Column, value_format: ValueFormat) -> Any:
     """Return a column's initial default as a Python value of its Iceberg type; None for NULL, and for a default that
     has no value of that type (a zero date, by policy)."""
-    text, target = column.initial.text, value_format.type_of(column.type)
+    text, target = column.initial, value_format.type_of(column.type)
     if text is None or target == "list<float>":
         return None
     if column.type.name in BLOBS:

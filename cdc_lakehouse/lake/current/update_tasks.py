@@ -40,7 +40,7 @@ from cdc_lakehouse.lake.files import (
     ROW_GROUP_BYTES,
     DataFileWriter,
     StoredFile,
-    may_contain,
+    may_hold,
     new_path,
     read_rows,
     write_file,
@@ -590,11 +590,8 @@ class _Task:
             if field is not None and comparable and not part.null_count:
                 is_same = len(update.target.types(column.id)[update.stored.version]) == 1
                 between |= {field: tuple(pc.min_max(part).as_py().values())} if is_same else {}
-        places = [
-            place
-            for place, file in enumerate(update.stored.files)
-            if all(may_contain(file, update.stored.schema.find_field(id), *ends) for id, ends in between.items())
-        ]
+        schema = update.stored.schema
+        places = [n for n, file in enumerate(update.stored.files) if may_hold(file, schema, between)]
         query = f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}"
         return self._grouped(self._of_stored(query, places, update.key, between, keys=keys))
 

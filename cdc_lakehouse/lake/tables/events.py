@@ -38,7 +38,6 @@ from cdc_lakehouse.lake.files import (
     TableFiles,
     delete_rows,
     live_files,
-    may_contain,
     may_hold,
     read_columns,
 )
@@ -216,8 +215,7 @@ class Events:
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
         `earlier` snapshots (ids). Raises `TransientError` when one of them no longer exists."""
-        table = self._load()
-        commit_ts = table.schema().find_field("commit_ts")
+        table, between = self._load(), {"commit_ts": (lowest, highest)}
 
         def of(id: int | None) -> EventReader:
             snapshot = None if id is None else table.snapshot_by_id(id)
@@ -226,7 +224,7 @@ class Events:
                     f"another writer has just expired a snapshot of {self.identifier}: {id}", advice="run again"
                 )
             whole = _reader(self._lake, table, snapshot)
-            wanted = tuple(file for file in whole.files if may_contain(file, commit_ts, lowest, highest))
+            wanted = tuple(file for file in whole.files if may_hold(file, whole.table.schema, between))
             return replace(whole, files=wanted)
 
         return replace(of(None), earlier=tuple(of(id) for id in sorted(earlier)))

@@ -56,7 +56,6 @@ from cdc_lakehouse.lake.files import (
     TableFiles,
     as_data_file,
     live_files,
-    may_contain,
     may_hold,
     read_columns,
 )
@@ -301,8 +300,9 @@ _PROPERTIES: Final = {
 
 def files_before(table: Table, batch: int) -> list[StoredFile]:
     """Return the data files that hold only records of earlier batches."""
-    field = table.schema().find_field("batch")
-    return [file for file in live_files(table, [field.field_id]) if not may_contain(file, field, batch, None)]
+    schema = table.schema()
+    live = live_files(table, [schema.find_field("batch").field_id])
+    return [file for file in live if not may_hold(file, schema, {"batch": (batch, None)})]
 
 
 def remove_before(table: Table, batch: int, files: Sequence[StoredFile]) -> None:

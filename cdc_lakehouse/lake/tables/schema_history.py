@@ -165,7 +165,7 @@ class SchemaHistory:
                 "previous_table": None if previous is None else previous.table,
                 "columns": [
                     {"id": each.id, "name": each.name, "type": type_text(each.type), "nullable": each.nullable,
-                     "key": each.id in version.key, "initial_default": each.initial.text}
+                     "key": each.id in version.key, "initial_default": each.initial}
                     for each in version.columns
                 ],
                 "primary_key": list(version.key_names),
