@@ -11,14 +11,12 @@ read, not that the text must follow."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
