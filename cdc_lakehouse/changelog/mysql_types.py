@@ -356,7 +356,7 @@ def text(value: bytes, charset: str) -> str:
 
 # The text of a row is the same in the source database and in the lake; checksums are computed from it.
 #
-# Each value has a text, which both sides write in their own SQL (`sources.database.client`, `value_parsing`):
+# Each value has a text, which both sides write in their own SQL (`sources.database`, `value_parsing`):
 #
 #     integers, YEAR, BIT    decimal digits
 #     DECIMAL                all digits of its scale, one at least before the point

@@ -41,8 +41,7 @@ from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import time_span
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource, SourceStatus
-from cdc_lakehouse.sources.database.client import SourceDatabase
-from cdc_lakehouse.sources.database.reading import position_of
+from cdc_lakehouse.sources.database import SourceDatabase, position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
 

@@ -53,8 +53,8 @@ from cdc_lakehouse.pipeline.feed_tables import key_columns, value_format
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.synthetic import NotRepairableError, version_at
-from cdc_lakehouse.sources.database import client as database_sql
-from cdc_lakehouse.sources.database.client import SourceDatabase
+from cdc_lakehouse.sources import database as database_sql
+from cdc_lakehouse.sources.database import SourceDatabase
 from cdc_lakehouse.sources.dump.contents import InsertNotation
 
 _ROWS: Final = "lake_rows"

@@ -2,7 +2,7 @@
 
 Spark's tasks read ranges of keys, each with its own connection. A range that was read is not read again, whenever a run
 ends. No lock is needed: each table has the log position before its first range, the dump the position after the last
-(see `sources.database.reading`). The rows of a table whose definition changed in between are read again, from a later
+(see `sources.database`). The rows of a table whose definition changed in between are read again, from a later
 position. When a table cannot be read, the others still are, and the reason is recorded."""
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.progress import reading_reported
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.database import reading
-from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError, begin_statements
-from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources import database as source
+from cdc_lakehouse.sources.database import (
+    KeyRange,
+    Row,
+    SourceDatabase,
+    TableChangedError,
+    TableDefinition,
+    begin_statements,
+)
 from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import End, Plan, PlannedTable
@@ -124,7 +130,7 @@ class DatabaseDump:
         run, asked = self._run, self._initial.snapshot_ts
         if asked is not None and not database.is_tidb:
             raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
-        position = reading.position_of(database) if asked is None else DumpPosition(tso=asked)
+        position = source.position_of(database) if asked is None else DumpPosition(tso=asked)
         # Before anything is read: the feed's log can be another one, or begin after the position.
         run.source.join_point(position)
         if position.tso is not None:
@@ -132,7 +138,7 @@ class DatabaseDump:
             with database.as_of(position.tso):
                 self._add(database, plan, position, self._definitions(database, plan).values())
         else:
-            reading.wait_for_commits(database)
+            source.wait_for_commits(database)
             after = self._definitions(database, plan)
             unread = [name for name in after if name.identity not in plan.tables]
             same = (after[name] for name in unread if before.get(name) == after[name])
@@ -144,7 +150,7 @@ class DatabaseDump:
         def takes(name: TableName) -> bool:
             return (plan.wanted == [_ALL] or str(name) in plan.wanted) and self._takes(name)
 
-        return reading.definitions_of(database, takes)
+        return source.definitions_of(database, takes)
 
     def _add(
         self, database: SourceDatabase, plan: Plan, position: DumpPosition, tables: Iterable[TableDefinition]
@@ -152,7 +158,7 @@ class DatabaseDump:
         for table in tables:
             plan.begun += 1
             try:
-                ranges = reading.ranges_of(database, table, self._initial.chunk_rows) if table.types else []
+                ranges = source.ranges_of(database, table, self._initial.chunk_rows) if table.types else []
             except TableChangedError:
                 continue
             except SourceError:
@@ -164,7 +170,7 @@ class DatabaseDump:
         read."""
         if plan.position is not None and plan.position.tso is not None:
             return plan.position
-        until, now = reading.position_of(database), self._definitions(database, plan)
+        until, now = source.position_of(database), self._definitions(database, plan)
         for name, table in list(plan.tables.items()):
             if now.get(table.definition.name) != table.definition:
                 self._run.log.info("%s has changed while it was read", table.definition.name)
@@ -241,7 +247,7 @@ def _read_share(
 def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
     """Read a range into files, and write a marker file when all are complete. Raises `TableChangedError`."""
     token, count, part = secrets.token_hex(8), 0, 0
-    batches = reading.rows_of(database, of.table, of.range)
+    batches = source.rows_of(database, of.table, of.range)
     batch = next(batches, None)
     while batch:
         path = f"{of.directory}{dumped.part_name(of.number, token, part)}"

@@ -14,8 +14,16 @@ from cdc_lakehouse.sources.canal.client import (
 )
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, EntryStream, contradiction, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
-from cdc_lakehouse.sources.database.client import begin_statements, end_statements, session_statements
-from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition, position_of, ranges_of, wait_for_commits
+from cdc_lakehouse.sources.database import (
+    KeyRange,
+    TableDefinition,
+    begin_statements,
+    end_statements,
+    position_of,
+    ranges_of,
+    session_statements,
+    wait_for_commits,
+)
 from cdc_lakehouse.sources.dump.contents import DumpPosition, list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,

@@ -20,7 +20,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.progress import location_of
-from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.database import Plan, PlannedTable, stored_document
 from tests.kit.lakes import TestLake

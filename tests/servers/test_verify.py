@@ -36,7 +36,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.files import live_files
 from cdc_lakehouse.operate import verify
 from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
-from cdc_lakehouse.sources.database.client import SourceDatabase
+from cdc_lakehouse.sources.database import SourceDatabase
 from tests.kit import hand_sinks
 from tests.kit import scripted_lake as script
 from tests.kit.hand_sinks import CREATE, CSV, HandSink

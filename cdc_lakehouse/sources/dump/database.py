@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.database.reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.database import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump import contents
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
