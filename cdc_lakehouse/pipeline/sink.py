@@ -99,38 +99,37 @@ class Sink(LogSource):
         except CheckpointError as error:
             faults.append(str(error))
         if source_ts is not None and source_ts < published and published not in run.loaded.values():
-            fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {source_ts}"
-            faults.append(f"{fault}: nothing new is applied")
+            where = f"from {published} (published) to {source_ts}"
+            faults.append(f"the source's checkpoint-ts went backwards, {where}: nothing new is applied")
         self._checkpoint_ts = max(source_ts or 0, published)
         # Where the checkpoint cannot be read now, the clock says how long the feed may have stood still.
         shown_ts = self._checkpoint_ts if source_ts is not None else max(self._checkpoint_ts, tso(run.clock()))
         listing, taken, last, since = self._list_due(shown_ts)
-        if listing.unknown:
-            faults.append(f"not read, because a TiCDC sink has no such files: {listed(listing.unknown, 'file', 5)}")
         run.require_no_gap()
-        files: list[DataFile] = []
-        nameless: list[str] = []
+        files, nameless = list[DataFile](), list[str]()
         for file in listing.data:
+            change = None if file.table else self._schemas.by_place.get((file.directory, file.version))
+            if change is not None:
+                file = replace(file, database=change.database, table=change.table)
             if file.table:
                 files.append(file)
-            elif (change := self._schemas.by_place.get((file.directory, file.version))) is not None:
-                files.append(replace(file, database=change.database, table=change.table))
             else:
                 nameless.append(file.path)
-        if nameless:
-            faults.append(f"waiting for the schema file that names their table: {listed(nameless, 'file', 1)}")
         # Before anything of this run lands: it is compared with what had landed.
         quarantine_expired(run, files, self._schemas, taken, shown_ts, whole=since is None)
-        wanted = [file for file in files if taken.takes(file.database, file.table)]
-        wanted, late = _without_summarized(run, wanted)
-        if late:
-            faults.append(f"not read, because the rows of their date were removed before: {listed(late, 'file', 1)}")
+        wanted, late = _without_summarized(run, [file for file in files if taken.takes(file.database, file.table)])
+        for why, unread, most in (
+            ("not read, because a TiCDC sink has no such files", listing.unknown, 5),
+            ("waiting for the schema file that names their table", nameless, 1),
+            ("not read, because the rows of their date were removed before", late, 1),
+        ):
+            faults += [f"{why}: {listed(unread, 'file', most)}"] if unread else []
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         new = tuple(_new_segments(run, wanted, batches, taken))
         if new:
             run.segments.land(new)
             run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), batches.number)
-        quarantine_missing(run, listing, last, self._schemas)
+        self._quarantine_missing(listing, last)
         # The state of the listing is last: when a run dies before, the next one lists from an older state, and finds
         # all of this again. Everything that the next run does not list again has landed.
         covered = covered_before(self._checkpoint_ts)
@@ -259,7 +258,19 @@ class Sink(LogSource):
         return append_files(run, segments, faults, prepare, find_faults)
 
     def resolve_redelivered(self) -> None:
-        resolve_redelivered(self._run)
+        """Reads files that were cut off and the later ones that can have their rows; none when nothing is open."""
+        run, by_segment = self._run, defaultdict[str, list[Quarantined]](list)
+        for row in run.quarantine.open():
+            if row.line is not None and row.error_class != problems.BAD_VALUE:
+                by_segment[row.segment].append(row)
+        reasons: dict[str, str] = {}
+        for segment in run.segments.find(by_segment).values():
+            (row, *others) = by_segment[segment.segment]
+            if not others and (later := _redelivery(run, segment)):
+                have = " and ".join(each.segment for each in later) + (" has" if len(later) == 1 else " have")
+                reasons[row.id] = f"{row.message}. The file was cut off: {have} its rows again, and more"
+                run.log.info("%s was cut off, and %s its rows again", segment.segment, have)
+        run.quarantine.redeliver(reasons, run.clock())
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
@@ -277,6 +288,25 @@ class Sink(LogSource):
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         return self._schemas.changes(upto)
 
+    def _quarantine_missing(self, listing: Listing, last: LastFiles) -> None:
+        """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only
+        cover what is new: where directories could not be listed before, it is complete."""
+        run, directory, file = self._run, problems.UNREADABLE_DIRECTORY, problems.MISSING_FILE
+        faults = [
+            (directory, each.path, f"the directory cannot be listed: {each.reason}") for each in listing.unreadable
+        ]
+        faults += [(problems.UNREADABLE_INDEX, *each) for each in last.unreadable.items()]
+        faults += [(file, *each) for each in last.missing.items()]
+        rejected = [Rejected(path, None, of, why, None, *self._schemas.name_at(path)) for of, path, why in faults]
+        missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == file}
+        found = run.segments.known(missed) | {each.path for each in listing.data}
+        seen = {problems.UNREADABLE_INDEX: last.judged, file: found}
+        run.quarantine.replace(
+            lambda row: row.error_class == directory or row.segment in seen.get(row.error_class, ()),
+            rejected,
+            run.clock(),
+        )
+
     # --- What a sensor and a status see ---
 
     def _published_ts(self) -> int:
@@ -286,12 +316,9 @@ class Sink(LogSource):
     def poll(self, asked: str | None) -> SourceState:
         shown, published = read_checkpoint(self._run.store, utc_now()), self._published_ts()
         last = max(published, int(asked or 0))
+        reason = f"the checkpoint-ts {'moved to' if shown > last else 'has not moved from'} {shown}"
         if shown < last:
             reason = f"the source's checkpoint-ts went backwards, to {shown} from {last}"
-        elif shown == last:
-            reason = f"the checkpoint-ts has not moved from {shown}"
-        else:
-            reason = f"the checkpoint-ts moved to {shown}"
         return SourceState(str(shown), shown > published, shown > last, reason)
 
     def new_dates(self) -> list[str]:
@@ -416,23 +443,6 @@ _FILES: Final = 8
 # them is sent again too. The contents must prove this; otherwise the table stays held.
 
 
-def resolve_redelivered(run: FeedRun) -> None:
-    """Resolve the open rows of the quarantine that stand for the end of a file whose rows were sent again. Reads such
-    files and the later ones that can have their rows; none when nothing is open. Needs no JVM."""
-    by_segment: dict[str, list[Quarantined]] = defaultdict(list)
-    for row in run.quarantine.open():
-        if row.line is not None and row.error_class != problems.BAD_VALUE:
-            by_segment[row.segment].append(row)
-    reasons: dict[str, str] = {}
-    for segment in run.segments.find(by_segment).values():
-        (row, *others) = by_segment[segment.segment]
-        if not others and (later := _redelivery(run, segment)):
-            have = " and ".join(each.segment for each in later) + (" has" if len(later) == 1 else " have")
-            reasons[row.id] = f"{row.message}. The file was cut off: {have} its rows again, and more"
-            run.log.info("%s was cut off, and %s its rows again", segment.segment, have)
-    run.quarantine.redeliver(reasons, run.clock())
-
-
 def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
     """Return the later segments that together contain the rows of one that was cut off, and more; none when there are
     none."""
@@ -466,7 +476,7 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
         return 0 < len(raw) < problems.RAW_LIMIT and content.endswith(raw) and not raw.endswith(_LINE_ENDS)
 
     for first in firsts[:_LOOKED_AT]:
-        contents: list[bytes] = []
+        contents = list[bytes]()
         for each in later[first : first + _FILES]:
             redelivered = _content(run.raw, each) if each.dispatcher == later[first].dispatcher else None
             rows = run.quarantine.rows if each.quarantined else ()
@@ -534,8 +544,8 @@ class SchemaFiles:
     @functools.cached_property
     def history(self) -> History:
         """The history including all files, even those above the checkpoint."""
-        changes = {change.origin: change for change in (*self._recorded.changes.values(), *self.by_place.values())}
-        if not changes.keys() - self._recorded.changes.keys():
+        changes = {**self._recorded.changes, **{change.origin: change for change in self.by_place.values()}}
+        if len(changes) == len(self._recorded.changes):
             return self._recorded.history
         history = History()
         history.apply(changes.values())
@@ -598,30 +608,6 @@ class LastFiles:
     judged: Set[str]
 
 
-def quarantine_missing(run: FeedRun, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
-    """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only cover
-    what is new: where directories could not be listed before, it is complete."""
-    unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
-    missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
-    found = run.segments.known(missed) | {file.path for file in listing.data}
-    by_class = {
-        problems.UNREADABLE_DIRECTORY: unlisted,
-        problems.UNREADABLE_INDEX: last.unreadable,
-        problems.MISSING_FILE: last.missing,
-    }
-    rejected = [
-        Rejected(path, None, error_class, message, None, *schemas.name_at(path))
-        for error_class, faults in by_class.items()
-        for path, message in faults.items()
-    ]
-    seen = {problems.UNREADABLE_INDEX: last.judged, problems.MISSING_FILE: found}
-    run.quarantine.replace(
-        lambda row: row.error_class == problems.UNREADABLE_DIRECTORY or row.segment in seen.get(row.error_class, ()),
-        rejected,
-        run.clock(),
-    )
-
-
 def covered_before(checkpoint_ts: int) -> datetime.datetime:
     """Return the time such that all events in files written before it, by the store's clock, are at or below the
     checkpoint-ts."""
@@ -637,22 +623,17 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
     passed, covered = covered_before(run.last_cut.checkpoint_ts), covered_before(checkpoint_ts)
     rows = [row for row in run.quarantine.unresolved() if row.error_class == problems.UNREADABLE_INDEX]
     before = {row.segment for row in rows}
-    indexes = [
-        index
-        for index in listing.indexes
-        if index.modified < covered and (passed <= index.modified or index.path in before)
-    ]
-
+    passing = [each for each in listing.indexes if each.modified < covered]
+    indexes = [each for each in passing if passed <= each.modified or each.path in before]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        names = pool.map(lambda index: _attempt(lambda: paths.read_index(run.store, index)), indexes)
-        named = dict(zip(indexes, names, strict=True))
-    last = {path: index for index, path in named.items() if isinstance(path, str)}
-    unreadable: dict[str, str] = {}
-    for index, error in named.items():
-        # One that is gone since it was listed is no fault.
-        if isinstance(error, SourceError) and not isinstance(error, ObjectMissingError):
-            run.log.warning("%s", error)
-            unreadable[index.path] = f"whether the last data file is there is not known: {error.advised}"
+        names = list(pool.map(lambda index: _attempt(lambda: paths.read_index(run.store, index)), indexes))
+    last, unreadable = dict[str, paths.IndexFile](), dict[str, str]()
+    for index, name in zip(indexes, names, strict=True):
+        if isinstance(name, str):
+            last[name] = index
+        elif not isinstance(name, ObjectMissingError):  # One that is gone since it was listed is no fault.
+            run.log.warning("%s", name)
+            unreadable[index.path] = f"whether the last data file is there is not known: {name.advised}"
     seen = {*run.segments.known(last), *(file.path for file in listing.data)}
     message = "the data file is missing: {} names it as the last, and the checkpoint-ts covers it"
     missing = {path: message.format(index.path) for path, index in last.items() if path not in seen}
@@ -786,18 +767,18 @@ def find_layouts(
         assert segment.table_version is not None, segment.segment
         groups[paths.table_directory(segment.segment, segment.table_version), segment.table_version].append(segment)
     layouts, reasons, mistakes = dict[str, Layout](), dict[str, str](), dict[str, str]()
+    changes = files.by_place  # Before there are threads.
 
     def columns_of(place: tuple[str, int]) -> _Columns:
-        if (change := files.by_place.get(place)) is None:
+        if (change := changes.get(place)) is None:
             reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
             return _Columns(reason=reason)
         return _columns(run.raw, options, change, groups[place], _candidates(run.feed, files, change))
 
-    _ = files.by_place  # Before there are threads.
     with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
-        found = dict(zip(groups, pool.map(columns_of, groups), strict=True))
-    for place, columns in found.items():
-        names = [segment.segment for segment in groups[place]]
+        found = list(pool.map(columns_of, groups))
+    for (place, group), columns in zip(groups.items(), found, strict=True):
+        names = [segment.segment for segment in group]
         if columns.mistake is not None:
             mistakes[names[0]] = columns.mistake
         if columns.layout is None:
@@ -805,7 +786,7 @@ def find_layouts(
             continue
         layouts |= dict.fromkeys(names, columns.layout)
         if columns.by_header:
-            missing = {column.name for column in files.by_place[place].columns} - set(columns.layout.names)
+            missing = {column.name for column in changes[place].columns} - set(columns.layout.names)
             files.absent_from_rows[place] = frozenset(missing)
     is_new_feed = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if is_new_feed and len(mistakes) == len(groups) > 0:
@@ -817,9 +798,8 @@ def find_layouts(
 
 def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
     """Yield the columns that rows may have, the most certain first."""
-    names = tuple(column.name for column in change.columns)
+    yield (names := tuple(column.name for column in change.columns))
     visible = tuple(name for name in names if not name.lower().startswith("_v$_"))
-    yield names
     configured = feed.settings_of(change.database, change.table).virtual_columns
     if configured is not None:
         virtual = {name.lower() for name in configured}
@@ -841,12 +821,11 @@ def _columns(
     possible: list[tuple[str, ...]] | None = None
     found = _Columns(Layout(known, options.output_handle_key))
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
-        fields, head = None, b""
-        for size in (HEAD, _WHOLE):
-            head = raw.head(segment, size)
-            fields = first_row(head, options, whole=len(head) < size)
-            if fields is not None or len(head) < size:
-                break
+        head = raw.head(segment, HEAD)
+        fields = first_row(head, options, whole=len(head) < HEAD)
+        if fields is None and len(head) == HEAD:
+            head = raw.head(segment, _WHOLE)
+            fields = first_row(head, options, whole=len(head) < _WHOLE)
         if fields is None:
             # Its records are reported one by one, unless it is the same with all files.
             found.mistake = "no record is csv by the options delimiter and quote"

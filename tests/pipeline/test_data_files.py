@@ -19,7 +19,6 @@ from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.segments import Appended, Segment, contents_of
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink import resolve_redelivered
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from cdc_lakehouse.sources import object_store
 from tests.kit.lakes import TestLake
@@ -187,7 +186,7 @@ class Files:
     def resolved(self) -> str:
         """The states of all rows, by segment, and whether the table is held."""
         run = self.lake.run()
-        resolve_redelivered(run)
+        run.source.resolve_redelivered()
         states = [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
         run = self.lake.run()
         held = find_holds(run, run.history.history.incarnations(), 200)
