@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords, find_binlog_position, find_stuck, landed_position
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.records import LandedBatch
 from cdc_lakehouse.pipeline.source import JoinPoint, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.pipeline.topics import RecordSource
@@ -59,7 +59,7 @@ class CanalServer(RecordSource):
             message = f"the dump's position is not a place in a binlog ({position})"
             raise SourceError(message, feed=run.feed.name, advice=advice)
         sought = BinlogPosition.of(position.log_file, position.log_offset)
-        found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
+        found = EntryRecords(run.lake, run.feed).find(sought, run.signals.last_ts)
         other = contradiction(position, *found.values, found.server_ids)
         if other is not None:
             advice = "dump that server itself, not another one of its replicas, and name the dump as "
@@ -82,15 +82,12 @@ class CanalServer(RecordSource):
         return JoinPoint(None, f"the dump waits for the log to reach {sought}; {where}")
 
     def stuck(self) -> CdcError | None:
-        return find_stuck(self._run.lake, self._run.feed.name, self._run.feed.canal.destination)
-
-    def _landed(self) -> tuple[int, str | None]:
-        return landed_position(self._run.lake, self._run.feed.name, self._run.feed.canal.destination)
+        return EntryRecords(self._run.lake, self._run.feed).stuck()
 
     def poll(self, asked: str | None) -> SourceState:
         # The first waiting entry may have landed already, when a run ended before acknowledging it: the next run
         # acknowledges it.
-        landed, _ = self._landed()
+        landed = EntryRecords(self._run.lake, self._run.feed).landed
         with CanalClient(self._run.feed.canal, patience_seconds=0) as client:
             batch = client.get(batch_size=1, wait_seconds=0)
         shown = b"%d " % landed + (b"" if batch is None else b"".join(batch.entries[:1]))
@@ -100,10 +97,10 @@ class CanalServer(RecordSource):
     def status(self) -> SourceStatus:
         status = SourceStatus()
         try:
-            entries, position = self._landed()
-            status = replace(status, landed_entries=entries, landed_position=position)
+            records = EntryRecords(self._run.lake, self._run.feed)
+            status = SourceStatus(landed_entries=records.landed, landed_position=records.position)
             with CanalClient(self._run.feed.canal) as client:
                 client.check()
-            return replace(status, error=self.stuck())
+            return replace(status, error=records.stuck())
         except CdcError as error:
             return replace(status, error=error)

@@ -20,7 +20,7 @@ from cdc_lakehouse.errors import SourceError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of, find_binlog_position
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of
 from cdc_lakehouse.lake.tables.records import (
     PartitionRecords,
     RecordCommits,
@@ -268,7 +268,7 @@ class Landed:
             last = found[-1][-1] if found[-1] else last
 
     def find(self, position: BinlogPosition) -> BinlogSearch:
-        return find_binlog_position(self.lake, "shop", "example", position, self.seeds.__getitem__)
+        return EntryRecords(self.lake, FEED).find(position, self.seeds.__getitem__)
 
     def headers(self) -> list[wire.Header]:
         return [wire.Entry.FromString(entry).header for entry in self.entries]

@@ -23,7 +23,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.formats.canal_entries import decode
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.files import Range, TableFiles, rows_between
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
 from cdc_lakehouse.lake.tables.records import (
@@ -50,120 +50,99 @@ _SHOWN: Final = 200
 """Characters of a statement."""
 
 
-def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
-    """Return how many entries of a feed have landed, and the binlog position of the last one as text for people."""
-    table = lake.load(system_table(feed, "records"))
-    landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
-    key = None if table is None else table.properties.get(CANAL_POSITION)
-    place = [] if key is None else json.loads(key)
-    if len(place) < 4:
-        return landed, None  # Values that are not entries have no position.
-    moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
-    return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def find_stuck(lake: Lake, feed: str, destination: str) -> SourceError | None:
-    """Return an error when the server sends the entry that landed last again and again, and nothing after it."""
-    table = lake.load(system_table(feed, "records"))
-    if table is None or int(table.properties.get(CANAL_REPEATS, "0")) < STUCK:
-        return None
-    landed, position = landed_position(lake, feed, destination)
-    value, shown = _value(table, landed - 1), "the end of a transaction"
-    with contextlib.suppress(MessageError):
-        parts = () if value is None else decode(value).parts
-        part = next(part for part in (*parts, None) if part is None or isinstance(part, Ddl | RowChange))
-        if part is not None:
-            shown = part.sql[:_SHOWN] if isinstance(part, Ddl) else f"a change of {part.database}.{part.table}"
-    return SourceError(
-        f"the Canal server is stuck after {position}: it sends the entry there again and again, and nothing after it"
-        f" ({shown})",
-        feed=feed,
-        advice="its log says what it cannot read, such as `fetch failed by table meta` for a table that was renamed or "
-        "dropped: give it a store of table histories (tsdb), or set it behind that place and load the tables again",
-    )
-
-
-def find_binlog_position(
-    lake: Lake, feed: str, destination: str, sought: BinlogPosition, seed: Callable[[int], int]
-) -> BinlogSearch:
-    """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
-    the batches before one.
-
-    Raises `SourceError` when the log is not the one of the position."""
-    table, search = lake.load(system_table(feed, "records")), BinlogSearch(sought)
-    if table is None:
-        return search
-    end = state_of(table).landed.end(LogPartition(destination, 0)) or 0
-    for start in range(0, end, _AT_ONCE):
-        search.add(_pairs(table, "key", start, min(start + _AT_ONCE, end)))
-        if search.beyond is not None:
-            break
-    before, beyond = search.values = _value(table, search.before), _value(table, search.beyond)
-    search.reached = beyond is not None or (before is not None and ends_at(before, sought))
-    search.commit_ts = _commit_ts(table, search, end, seed) if search.reached else None
-    return search
-
-
-def _value(table: Table, offset: int | None) -> bytes | None:
-    # None where maintenance has removed it.
-    return None if offset is None else next((value for _, value in _pairs(table, "value", offset, offset + 1)), None)
-
-
-def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:
-    if search.before is not None:
-        batch = _read(table, "batch", search.before, search.before + 1).column("batch")[0].as_py()
-        rows = _read(table, "value", 0, search.before + 1, {"batch": (batch, batch)})
-        # That of the last row or statement of its batch, up to it.
-        *_, found = seed(batch), *commit_ts_of(rows.column("value").to_pylist(), seed(batch))
-        if found:
-            return found
-    first = 0 if search.before is None else search.before + 1
-    for start in range(first, end, _VALUES_AT_ONCE):
-        values = _pairs(table, "value", start, min(start + _VALUES_AT_ONCE, end))
-        found = next(commit_ts_of((value for _, value in values), 0), None)
-        if found is not None:
-            return found - 1
-    return None
-
-
-def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
-    """Yield the commit-ts of the rows and statements of entries, as decoding assigns them after `seed`."""
-    summary = PartitionSummary(seed, seed)
-    for value in values:
-        try:
-            message = decode(value)
-        except MessageError:
-            continue
-        for _ in (part for part in message.parts if isinstance(part, RowChange | Ddl)):
-            commit_ts = summary.commit_ts(None, 0, message.origin.time_ms)
-            assert commit_ts is not None, "entries have none of their own"
-            yield commit_ts
-
-
-def _read(table: Table, column: str, start: int, end: int, between: Mapping[str, Range] | None = None) -> pa.Table:
-    """Read a column of the records with offsets in [start, end), sorted by offset."""
-    schema = pa.schema([("offset", pa.int64()), ARROW_SCHEMA.field(column)])
-    parts = rows_between(table, schema.names, {"offset": (start, end - 1), **(between or {})})
-    return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in parts)]).sort_by("offset")
-
-
-def _pairs(table: Table, column: str, start: int, end: int) -> Iterator[tuple[int, Any]]:
-    rows = _read(table, column, start, end)
-    yield from zip(rows.column("offset").to_pylist(), rows.column(column).to_pylist(), strict=True)
-
-
 _ROWS_AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 
 
 class EntryRecords(RecordCommits):
-    """The records that one run lands from a Canal server: a batch of one segment, which grows with each round. `batch`
-    must be above all earlier numbers."""
+    """The records of a Canal server, as they are when this is made; and those that one run lands: a batch of one
+    segment, which grows with each round. `batch` must be above all earlier numbers."""
 
-    def __init__(self, lake: Lake, feed: FeedConfig, batch: int) -> None:
+    def __init__(self, lake: Lake, feed: FeedConfig, batch: int = 0) -> None:
         super().__init__(lake, feed.name)
         self._source, self._partition = feed.canal, LogPartition(feed.canal.destination, 0)
-        self._stream, self._state, self.batch = EntryStream(), state_of(self.load()), LandedBatch(batch, ())
+        self._table, self._stream, self.batch = self.load(), EntryStream(), LandedBatch(batch, ())
+        self._state = state_of(self._table)
+        self._properties = {} if self._table is None else self._table.properties
+
+    @property
+    def landed(self) -> int:
+        """The number of entries that have landed."""
+        return self._state.landed.end(self._partition) or 0
+
+    @property
+    def position(self) -> str | None:
+        """The binlog position of the last one, as text for people; None for values that are not entries."""
+        place = json.loads(self._properties.get(CANAL_POSITION, "[]"))
+        if len(place) < 4:
+            return None
+        moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
+        return f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+    def stuck(self) -> SourceError | None:
+        """Return an error when the server sends the entry that landed last again and again, and nothing after it."""
+        if int(self._properties.get(CANAL_REPEATS, "0")) < STUCK:
+            return None
+        value, shown = self._value(self.landed - 1), "the end of a transaction"
+        with contextlib.suppress(MessageError):
+            parts = () if value is None else decode(value).parts
+            part = next((part for part in parts if isinstance(part, Ddl | RowChange)), None)
+            if part is not None:
+                shown = part.sql[:_SHOWN] if isinstance(part, Ddl) else f"a change of {part.database}.{part.table}"
+        return SourceError(
+            f"the Canal server is stuck after {self.position}: it sends the entry there again and again, and nothing "
+            f"after it ({shown})",
+            feed=self._feed,
+            advice="its log says what it cannot read, such as `fetch failed by table meta` for a table that was "
+            "renamed or dropped: give it a store of table histories (tsdb), or set it behind that place and load the "
+            "tables again",
+        )
+
+    def find(self, sought: BinlogPosition, seed: Callable[[int], int]) -> BinlogSearch:
+        """Look for a place among the entries, all of which have been decoded. `seed` is the greatest commit-ts of the
+        batches before one.
+
+        Raises `SourceError` when the log is not the one of the position."""
+        search = BinlogSearch(sought)
+        for start in range(0, self.landed, _AT_ONCE):
+            search.add(self._pairs("key", start, min(start + _AT_ONCE, self.landed)))
+            if search.beyond is not None:
+                break
+        before, beyond = search.values = self._value(search.before), self._value(search.beyond)
+        search.reached = beyond is not None or (before is not None and ends_at(before, sought))
+        search.commit_ts = self._commit_ts(search, seed) if search.reached else None
+        return search
+
+    def _commit_ts(self, search: BinlogSearch, seed: Callable[[int], int]) -> int | None:
+        first = 0 if search.before is None else search.before + 1
+        if search.before is not None:
+            batch = self._read("batch", search.before, first).column("batch")[0].as_py()
+            rows = self._read("value", 0, first, {"batch": (batch, batch)})
+            # That of the last row or statement of its batch, up to it.
+            *_, found = seed(batch), *commit_ts_of(rows.column("value").to_pylist(), seed(batch))
+            if found:
+                return found
+        for start in range(first, self.landed, _VALUES_AT_ONCE):
+            values = self._pairs("value", start, min(start + _VALUES_AT_ONCE, self.landed))
+            found = next(commit_ts_of((value for _, value in values), 0), None)
+            if found is not None:
+                return found - 1
+        return None
+
+    def _read(self, column: str, start: int, end: int, between: Mapping[str, Range] | None = None) -> pa.Table:
+        """Read a column of the records with offsets in [start, end), sorted by offset."""
+        schema = pa.schema([("offset", pa.int64()), ARROW_SCHEMA.field(column)])
+        within = {"offset": (start, end - 1), **(between or {})}
+        parts = () if self._table is None else rows_between(self._table, schema.names, within)
+        return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in parts)]).sort_by("offset")
+
+    def _pairs(self, column: str, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        rows = self._read(column, start, end)
+        yield from zip(rows.column("offset").to_pylist(), rows.column(column).to_pylist(), strict=True)
+
+    def _value(self, offset: int | None) -> bytes | None:
+        # None where maintenance has removed it.
+        return None if offset is None else next((value for _, value in self._pairs("value", offset, offset + 1)), None)
 
     def append(self, taken: Round) -> int:
         """Land the entries of a round that have not landed yet, in one commit, or none when nothing is new. Return the
@@ -212,6 +191,20 @@ class EntryRecords(RecordCommits):
         self.commit(table, self._state, properties, files.written, landed)
         self._state, self.batch = after, batch
         return len(new)
+
+
+def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
+    """Yield the commit-ts of the rows and statements of entries, as decoding assigns them after `seed`."""
+    summary = PartitionSummary(seed, seed)
+    for value in values:
+        try:
+            message = decode(value)
+        except MessageError:
+            continue
+        for _ in (part for part in message.parts if isinstance(part, RowChange | Ddl)):
+            commit_ts = summary.commit_ts(None, 0, message.origin.time_ms)
+            assert commit_ts is not None, "entries have none of their own"
+            yield commit_ts
 
 
 def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes]:

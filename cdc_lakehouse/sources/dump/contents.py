@@ -84,6 +84,10 @@ class DumpFile:
     compression: Compression | None
     notation: Notation
 
+    @classmethod
+    def of(cls, found: StoredObject, compression: Compression | None, notation: Notation) -> DumpFile:
+        return cls(found.path, found.size, found.etag, found.modified, compression, notation)
+
 
 @dataclass(frozen=True, slots=True)
 class DumpedTable:

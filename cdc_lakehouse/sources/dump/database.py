@@ -189,10 +189,8 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
                 f"a part of what was read of {name} is not there", segment=directory, advice=_read_again(store, number)
             )
         notation = notation_of(of.definition)
-        files = tuple(
-            contents.DumpFile(file.path, file.size, file.etag, file.modified, "zstd", notation)
-            for each in ranges.values() for file in each.files
-        )  # fmt: skip
+        stored = (file for each in ranges.values() for file in each.files)
+        files = tuple(contents.DumpFile.of(file, "zstd", notation) for file in stored)
         rows = sum(each.rows for each in ranges.values())
         return contents.DumpedTable(
             name, directory, of.definition.statement, of.definition.parsed, files, rows, of.position

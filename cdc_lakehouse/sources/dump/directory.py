@@ -1,6 +1,6 @@
 """The readers of dumps, by tool.
 
-To add a tool: its name in `config.sources`, a module beside this one, its row here, and what `detect_dump` knows it
+To add a tool: its name in `config.sources`, its reader, its row here, and what `detect_dump` knows it
 by."""
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.config.sources import DumpType
 from cdc_lakehouse.errors import ObjectMissingError
 from cdc_lakehouse.sources.dump.contents import Dump
-from cdc_lakehouse.sources.dump.flat_files import METADATA, TIDB_LOG, read_dumpling
-from cdc_lakehouse.sources.dump.mydumper import read_mydumper
+from cdc_lakehouse.sources.dump.flat_files import METADATA, TIDB_LOG, read_dumpling, read_mydumper
 from cdc_lakehouse.sources.dump.mysqlshell import read_mysqlshell
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject

@@ -166,7 +166,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
 
     def dumped(table: DumpedTable) -> Iterator[contents.DumpFile]:
         notation, of = _notation(document, table), _COMPRESSIONS[compression]
-        return (contents.DumpFile(each.path, each.size, each.etag, each.modified, of, notation) for each in stored)
+        return (contents.DumpFile.of(each, of, notation) for each in stored)
 
     return read_table(files.store, schema, name, dumped, rows)
 

@@ -40,7 +40,7 @@ from cdc_lakehouse.sources.dump.database import (
     stored_document,
 )
 from cdc_lakehouse.sources.dump.directory import read_dump
-from cdc_lakehouse.sources.dump.mydumper import parse_load_data
+from cdc_lakehouse.sources.dump.flat_files import parse_load_data
 from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
 from cdc_lakehouse.sources.object_store import LocalStore, ObjectStore, open_store
 from tests.boundaries import sources
