@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ from tests.boundaries.small_tables import (
     replaced_contents,
     replayed_segment,
 )
+from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.other_writer import rewrite
 from tests.lake import (
@@ -178,44 +178,28 @@ def shown(row: Quarantined) -> str:
 
 
 def step(run: Quarantine, what: str) -> None:
-    """What is found of all segments, `in a:` of one; or what a person decides of all that is there."""
+    """What is found of all segments (`-`: nothing), `in a:` of one; or what a person decides of all that is there."""
     if what in ("discard", "reopen"):
         ids = {row.id for row in run.rows}
         _ = run.discard(ids, "ann", "test data", LATER) if what == "discard" else run.reopen(ids)
         return
     scope, _, things = what.rpartition(": ")
-    run.replace(lambda row: scope in ("", f"in {row.segment}"), [bad(each) for each in things.split()], LATER)
+    run.replace(
+        lambda row: scope in ("", f"in {row.segment}"), [bad(each) for each in things.removeprefix("-").split()], LATER
+    )
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        ([""], ""),
-        (["a1 a1 a a2 a1!Other", "a a1 a1!Other a2"], "a open, a1 open, a1!Other open, a2 open"),
-        (["a1", ""], "a1 replayed"),
-        (["a1", "", "a1"], "a1 open, a1 replayed"),
-        (["a1 a2 b1", "in a: a2"], "a1 replayed, a2 open, b1 open"),
-        (["a1= a2=x", "a1=y a2=x"], "a1= replayed, a1=y open, a2=x open"),
-        (["a1*5", "a1*7"], "a1*5 replayed, a1*7 open"),
-        (["a1=x a2 b", "discard", "a1=x a2 b"], "a1=x discarded, a2 discarded, b discarded"),
-        (["a1=x a2", "discard", "a1=y a2"], "a1=x replayed, a1=y open, a2 discarded"),
-        (["a1", "discard", ""], "a1 replayed"),
-        (["a1", "", "discard"], "a1 replayed"),
-        (["a1", "reopen"], "a1 open"),
-        (["a1 a2", "a1", "discard", "reopen"], "a1 open, a2 replayed"),
-    ],
-)
-def test_quarantine_after_steps(tmp_path: Path, steps: Sequence[str], expected: str) -> None:
-    quarantine = runs(Quarantine, tmp_path)
-    states: list[str] = []
-    for what in steps:
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/quarantine.txt"), ids=str)
+def test_quarantine_after_steps(tmp_path: Path, case: Case, update: bool) -> None:
+    quarantine, states = runs(Quarantine, tmp_path), list[str]()
+    for what in case.own:
         before, commits = states, commits_of(tmp_path)
         run = quarantine()
         step(run, what)
         states = sorted(map(shown, run.rows))
         assert sorted(map(shown, quarantine().rows)) == states
         assert commits_of(tmp_path) - commits == (states != before), "one commit, none where nothing changes"
-    assert ", ".join(states) == expected
+    case.compare(states, update=update)
 
 
 def commits_of(directory: Path) -> int:

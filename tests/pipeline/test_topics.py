@@ -3,7 +3,9 @@ far they may be applied."""
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +25,7 @@ from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.records import (
-    LandedState,
-    PartitionRecords,
-    RecordCommits,
-    files_before,
-    landed_state,
-    remove_before,
-)
+from cdc_lakehouse.lake.tables.records import LandedState, RecordCommits, files_before, landed_state, remove_before
 from cdc_lakehouse.lake.tables.segments import OFFSETS, Appended, Segment
 from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline import topics as topic_source
@@ -45,7 +40,7 @@ from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange, parse_segment
 from tests import LONG
 from tests.decoders.messages.dts_records import DtsSource
-from tests.kit.case_files import Case, read_cases
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.decoding import Reading
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCall, KillAtCommit
@@ -65,15 +60,8 @@ def message(**more: Any) -> bytes:
     return json.dumps(row).encode()
 
 
-@pytest.mark.parametrize(
-    ("before", "batches", "expected"),
-    [
-        (0, [1, 4], [(ONE, 1, 0, 0, 1), (ONE, 4, 150, 150, 4), (TWO, 4, 900, 900, 4)]),
-        (40, [4], [(ONE, 4, 150, 130, 2), (TWO, 4, 900, 880, 2)]),
-        (200, [2, 4], [(ONE, 2, 100, 0, 1), (TWO, 2, 7, -93, 2), (ONE, 4, 150, 50, 1), (TWO, 4, 900, 800, 2)]),
-    ],
-)
-def test_records_of_batches_are_read_with_those_before(before: int, batches: list[int], expected: list[Any]) -> None:
+def records_read(before: int, *batches: int) -> list[tuple[object, ...]]:
+    """By partition and batch: the first offset, the one before which others are read with it, since which batch."""
     landed = [(ONE, 0, 1), (ONE, 100, 2), (ONE, 150, 4), (TWO, 7, 2), (TWO, 900, 4)]  # Partition, offset, batch.
     same = {"size": 10, "kind": OFFSETS}
     rows = [
@@ -83,24 +71,11 @@ def test_records_of_batches_are_read_with_those_before(before: int, batches: lis
     run: Any = SimpleNamespace(segments=SimpleNamespace(rows=pa.Table.from_pylist(rows)))
     of: Any = SimpleNamespace(messages_before=lambda partitions: before // partitions)
     found = sorted(wanted_records(run, of, batches), key=lambda each: (each.batch, each.partition))
-    assert found == [PartitionRecords(*each, 10) for each in expected]  # pyright: ignore[reportCallIssue]
+    assert all(each.bytes == 10 for each in found)
+    return [(str(each.partition), each.batch, each.start, each.before, each.since) for each in found]
 
 
-@pytest.mark.parametrize(
-    ("offset", "messages", "began", "complete"),
-    [
-        (0, ["watermark 5", "row 9"], 5, None),
-        (0, ["row 9", "row 3", "watermark 5", "row 1"], 3, None),
-        (0, ["{", "row 9"], 9, None),
-        (0, [], None, None),
-        (7, ["row 3", "watermark 5", "watermark 6"], 3, 5),
-        # It does not show.
-        (7, ["row 3"], 3, None),
-    ],
-)
-def test_topic_begins_with_first_watermark_and_rows_before(
-    offset: int, messages: list[str], began: int | None, complete: int | None
-) -> None:
+def begins(offset: int, *messages: str) -> str:
     values: list[bytes] = []
     for kind, _, ts in (each.partition(" ") for each in messages):
         at = FIRST + int(ts or 0)
@@ -109,47 +84,23 @@ def test_topic_begins_with_first_watermark_and_rows_before(
         values.append(message(_tidb=tidb, **of) if ts else kind.encode())
     decode = format_of("ticdc-canal-json").make(Options())
     (found,) = beginnings_of({ONE: offset}, {ONE: values}, decode)
-    assert found.began_at == (None if began is None else FIRST + began)
-    assert found.complete_from == (None if complete is None else FIRST + complete)
+    began, whole = (at and at - FIRST for at in (found.began_at, found.complete_from))
+    return f"began at {began}, whole from {whole}"
 
 
-@pytest.mark.parametrize("half", [b"\\ud800", b"\xed\xa0\x80"], ids=["escaped", "raw"])
-@pytest.mark.parametrize("format_name", FORMATS)
-def test_name_with_half_a_surrogate_pair_is_quarantined(tmp_path: Path, format_name: str, half: bytes) -> None:
+def bad_name(directory: Path, format_name: str, half: bytes) -> int:
     reading = Reading(format_name)
     reading.read([[b'{"database":"%b","table":"t","type":"INSERT","data":[{"id":"1"}],"es":1}' % half]], [1])
     (rejected,) = [each for found in reading.summaries.values() for bad in found.bad.values() for each in bad]
-    run = lake_in(tmp_path).run()
+    run = lake_in(directory).run()
     run.quarantine.replace(lambda _: False, [rejected], NOON)
-    assert run.quarantine.count() == 1
+    return run.quarantine.count()
 
 
-@pytest.mark.parametrize("is_strict", [True, False])
-@pytest.mark.parametrize("empty", ["database", "table"])
-@pytest.mark.parametrize("format_name", FORMATS[:3])
-def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, is_strict: bool) -> None:
-    reading = Reading(format_name, is_strict=is_strict)
-    reading.read([[message(_tidb={"commitTs": 450 << 50}, **{empty: ""})]], [1])
-    assert not reading.events and reading.bad == 1
-
-
-@pytest.mark.parametrize(
-    ("position", "words"),
-    [
-        (DumpPosition(gtid="0f0f0f0f-1111-2222-3333-444444444444:1-77"), "GTID 0f0f0f0f-1111-2222-3333-444444444444"),
-        (DumpPosition(tso=466_100_000_000_000_001), "TSO 466100000000000001"),
-        (DumpPosition(log_file="bin.000003", log_offset=4711), ""),
-    ],
-)
-def test_dump_joins_canal_by_place_in_binlog_only(tmp_path: Path, position: DumpPosition, words: str) -> None:
+def join(directory: Path, **position: Any) -> str | None:
     source = {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"}
-    server = CanalServer(lake_in(tmp_path, source=source, start_date="2020-01-01").run())
-    if words:
-        with pytest.raises(SourceError, match=f"not a place in a binlog .{words}.*REPLICATION CLIENT"):
-            server.join_point(position)
-        return
-    waits = server.join_point(position).waits
-    assert waits == "the dump waits for the log to reach bin.000003, 4711; nothing of it has landed"
+    server = CanalServer(lake_in(directory, source=source, start_date="2020-01-01").run())
+    return server.join_point(DumpPosition(**position)).waits
 
 
 def records(lake: TestLake, *files: tuple[str, list[int]]) -> Table:
@@ -162,19 +113,29 @@ def records(lake: TestLake, *files: tuple[str, list[int]]) -> Table:
     return table
 
 
-@pytest.mark.parametrize(
-    ("batch", "left", "upto"),
-    [(1, [1, 1, 2, 3], ""), (2, [1, 2, 3], "2026-06-01"), (3, [3], "2026-06-01"), (4, [], "2026-06-02")],
-)
-def test_messages_are_removed_by_whole_files(lake: TestLake, batch: int, left: list[int], upto: str) -> None:
+def removed(lake: TestLake, batch: int) -> str:
     table = records(lake, ("2026-06-01", [1]), ("2026-06-01", [1, 2]), ("2026-06-02", [3]))
     if files := files_before(table, batch):
         remove_before(table, batch, files)
-    assert sorted(row["batch"] for row in lake.machinery("records")) == left
-    assert (landed_state(lake.lake, lake.name).first_batch, landed_state(lake.lake, lake.name).removed_upto) == (
-        batch if files else 0,
-        upto,
-    )
+    left, state = sorted(row["batch"] for row in lake.machinery("records")), landed_state(lake.lake, lake.name)
+    return f"{left} left, whole from {state.first_batch}, removed up to {state.removed_upto or 'nothing'}"
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/topics.txt"), ids=str)
+def test_topics_and_servers_show(case: Case, lake: TestLake, tmp_path: Path, update: bool) -> None:
+    of_lake = {"bad_name": bad_name, "join": join}
+    names = {"records_read": records_read, "begins": begins, "removed": functools.partial(removed, lake)}
+    names |= {name: functools.partial(function, tmp_path) for name, function in of_lake.items()}
+    case.compare([re.sub(r" \[feed \w+\]", "", each) for each in evaluated(case, names)], update=update)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+@pytest.mark.parametrize("empty", ["database", "table"])
+@pytest.mark.parametrize("format_name", FORMATS[:3])
+def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, is_strict: bool) -> None:
+    reading = Reading(format_name, is_strict=is_strict)
+    reading.read([[message(_tidb={"commitTs": 450 << 50}, **{empty: ""})]], [1])
+    assert not reading.events and reading.bad == 1
 
 
 def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> None:

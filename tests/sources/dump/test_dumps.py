@@ -251,23 +251,10 @@ def test_snappy_chunks_of_all_kinds_are_read() -> None:
     assert list(decompressed(iter([longest]), "snappy", "f")) == [b"one"]
 
 
-@pytest.mark.parametrize(
-    ("chunk", "problem"),
-    [
-        (b"\x02\x01\x00\x00x", "unsupported chunk type: 2"),
-        (b"\xff\x06\x00\x00sNaPpX", "stream header"),
-        (b"\x00\x03\x00\x00abc", "chunk length: 3"),
-        (b"\x01\x03\x00\x00abc", "chunk length: 3"),
-        (snappy_chunk(bytes(65537), 1), "cannot be decompressed"),
-        (b"\x00\x0a\x00\x00abcd\xff\xff\xff\xff\xff\x0f", "cannot be decompressed"),
-        (b"\x00\x05\x00\x00abcd\x05", "cannot be decompressed"),
-        (snappy_chunk(b"abc", 1)[:-1] + b"d", "checksum"),
-        (snappy_chunk(b"abc")[:-1], "ends within a chunk"),
-        (b"\x00\x05", "ends within a chunk"),
-    ],
-)
-def test_damaged_snappy_chunk_is_refused(chunk: bytes, problem: str) -> None:
-    with pytest.raises(SourceError, match=problem):
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("snappy.txt")), ids=str)
+def test_damaged_snappy_chunk_is_refused(case: Case) -> None:
+    chunk = eval(case.own[0], {"snappy_chunk": snappy_chunk})
+    with pytest.raises(SourceError, match=case.results[0]):
         list(decompressed(iter([SNAPPY_BEGIN + chunk]), "snappy", "f"))
     with pytest.raises(SourceError, match="does not begin"):
         list(decompressed(iter([chunk]), "snappy", "f"))
@@ -300,17 +287,7 @@ PLAN = Plan(
     },
 )  # fmt: skip
 END = End(UNTIL, ["000001/t000001/000000000-aa.3.done", "000001/t000001/000000001-bb.2.done"], {"d.ö": "why"})
-STORED = (
-    '{"format": 1, "wanted": ["*"], "position": {"log_file": "bin.1", "log_offset": '
-    '4, "gtid": "g:1", "server_id": 7}, "begun": 3, "tables": {"d.a": {"definition": {"name": {"database": "d", '
-    '"table": "a"}, "statement": "CREATE TABLE `a` (`id` int NOT NULL, `raw` blob, PRIMARY KEY (`id`))", "created": '
-    '"2026", "estimated_rows": 30}, "directory": "t000001/", "position": {"log_file": "bin.1", "log_offset": 4, "gtid":'
-    ' "g:1", "server_id": 7}, "ranges": [{"upper": ["1"]}, {"lower": ["1"]}]}'
-)
-STORED_END = (
-    '{"format": 1, "until": {"tso": 9}, "done": ["000001/t000001/000000000-aa.3.done", '
-    '"000001/t000001/000000001-bb.2.done"], "failed": {"d.ö": "why"}}'
-)
+STORED, STORED_END = Path(__file__).with_name("stored.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_plan_and_end_are_stored_by_these_keys() -> None:
