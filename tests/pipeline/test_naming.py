@@ -3,7 +3,9 @@ patterns that no table has. Tables that get their names are in tests/scenarios/r
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +20,12 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.apply import TableLocation, rename_to_source_names
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, unmatched_patterns
 from tests.changelog.statements import history
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, make_current_table
 
 
-@pytest.mark.parametrize(
-    ("other", "error", "held", "found"),
-    [
-        ({"feed": "another"}, None, "not the feed's", {"a": "a", "b": "b", "d": "c"}),
-        ({}, None, "a table that is held", {"a": "a", "b": "b", "d": "c"}),
-        ({"dropped": True}, None, "", {"a": "a", "b": "b", "d": "c"}),
-        (None, ValueError("no name"), "ValueError no name", {"a": "a", "d": "c"}),
-        (None, CatalogUnreachableError("the catalog is away"), None, None),
-    ],
-)
-def test_table_that_cannot_have_its_name_is_held_alone(
-    lake: TestLake, other: dict[str, Any] | None, error: Exception | None, held: str, found: dict[str, str]
-) -> None:
+def named(lake: TestLake, other: dict[str, Any] | None, error: Exception | None = None) -> str:
     """`a` is to be called `b`, which may be another table's, and `c` is to be called `d`."""
     tables, lives = CurrentTables(lake.lake, lake.feed), dict[str, Incarnation]()
     for name, more in {"a": {}, "c": {}, **({} if other is None else {"b": other})}.items():
@@ -51,47 +42,34 @@ def test_table_that_cannot_have_its_name_is_held_alone(
 
     at = {name: tables.identifier(TableName("d", name)) for name in "abcd"}
     placed = [TableLocation(lives[f"d.{now}#1"], at[now], at[name]) for now, name in ("ab", "cd")]
-    if found is None:
-        with pytest.raises(CatalogUnreachableError):
-            rename_to_source_names(tables, placed, lives, rename)
-        return
-    reasons = rename_to_source_names(tables, placed, lives, rename)
-    assert list(reasons) == ["d.a#1"] and held in reasons["d.a#1"]
+    ((held, reason),) = rename_to_source_names(tables, placed, lives, rename).items()
     made = [lake.lake.catalog.load_table(each) for each in lake.lake.catalog.list_tables(at["a"].namespace)]
-    assert {each.name()[-1]: each.properties["cdc.incarnation"][2] for each in made} == found
+    found = sorted(f"{each.properties['cdc.incarnation'][2]} is {each.name()[-1]}" for each in made)
+    return f"{', '.join(found)}; {held} held: {reason}".replace(lake.name, "f")
 
 
-@pytest.mark.parametrize(
-    ("exclude", "since", "taken"),
-    [("a", 0, "ab"), ("a", 25, "ab"), ("a", 30, "b"), ("b", 35, "ab"), ("ab", 0, "")],
-)
-def test_table_is_taken_by_the_names_it_has_since_the_last_cut(exclude: str, since: int, taken: str) -> None:
+def taken(exclude: str, since: int) -> str:
     """`a` became `b` at 20, and `a` again at 30."""
     found = History()
     renamed = [change(at, to, RENAME, f"RENAME TABLE {of} TO {to}") for at, of, to in [(20, "a", "b"), (30, "b", "a")]]
     found.apply([change(10, "a", CREATE), *renamed])
     names = TakenNames.of(TablesConfig(include=("*.*",), exclude=tuple(f"d.{each}" for each in exclude)), found, since)
-    assert [name for name in "ab" if names.takes_name(TableName("d", name))] == list(taken)
+    return "".join(name for name in "ab" if names.takes_name(TableName("d", name))) or "none"
 
 
-@pytest.mark.parametrize(
-    ("include", "unmatched"),
-    [
-        (["*.*"], []),
-        (["d.t", "d.?", "d.[tu]"], []),
-        (["d.t*", "shop.*"], ["shop.* of tables.include matches none of the tables seen so far (3)"]),
-        (["D.T"], ["D.T of tables.include matches none of the tables seen so far (3); d.t differs in letter case"]),
-        (["d.before"], []),  # What a table was called before.
-        (["d."], ["d. of tables.include matches none of the tables seen so far (3)"]),
-    ],
-)
-def test_pattern_without_a_table_is_reported(lake: TestLake, include: list[str], unmatched: list[str]) -> None:
+def unmatched(lake: TestLake, *include: str) -> list[str]:
     lake.configure(tables={"include": include})
     found = lake.run().history
     assert unmatched_patterns(lake.feed.tables, found.history) == []
     found.record([change(4, "", 1, "CREATE DATABASE `d`"), change(5, "t", 0, "", ID)], NOON)
     found.record([change(7, "before", 0, "", ID), change(8, "u", 14, "RENAME TABLE `before` TO `u`", ID)], NOON)
-    assert unmatched_patterns(lake.feed.tables, found.history) == [f"the pattern {each}" for each in unmatched]
+    return unmatched_patterns(lake.feed.tables, found.history)
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/names.txt"), ids=str)
+def test_names_are_given_taken_and_matched(lake: TestLake, case: Case, update: bool) -> None:
+    of_lake = {"named": functools.partial(named, lake), "unmatched": functools.partial(unmatched, lake)}
+    case.compare(evaluated(case, {**of_lake, "taken": taken, "away": CatalogUnreachableError("away")}), update=update)
 
 
 def test_table_without_a_database_is_no_asset(lake: TestLake) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,10 @@ from cdc_lakehouse.operate.verify import Difference, Differences, TableResult, p
 from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import require_few_rejected
-from cdc_lakehouse.pipeline.synthetic import NotRepairableError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit import dumps
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import land, publish, segment
 from tests.lake import CREATE, NOON
@@ -166,8 +168,6 @@ READ: dict[str, Any] = {
 }  # fmt: skip
 """A row as it was read to be compared; `g` is not."""
 ZERO: dict[str, Any] = {"id": "1", "e": "", "s": "", "b": None, "t": "0000-00-00 00:00:00"}
-WRITTEN = {"id": "1", "e": "2", "s": "5", "b": "\x00ÿ", "n": "257", "t": "2026-01-02 01:00:00",
-           "t3": "2026-01-02 01:00:00.120", "dt": "2026-01-01 17:00:00"}  # fmt: skip
 TWICE: dict[str, Any] = {"id": "1991-09-14 17:30:00.000000", "t3": "1991-09-14 16:30:00.120000"}
 """A moment that clocks of the feed's zone show for the second time, and another one."""
 ONE = {"id": "1"}
@@ -177,40 +177,28 @@ def lacking(row: dict[str, Any]) -> Difference:
     return Difference("missing", {"id": row["id"]}, (), row, None, row)
 
 
-@pytest.mark.parametrize(
-    ("found", "key", "left_out", "written"),
-    [
-        (lacking(READ), "int", (), ("I", WRITTEN)),
-        (Difference("different", ONE, ("e",), ZERO, READ, ZERO), "int", (), ("U", {**ZERO, "e": "0", "s": "0"})),
-        (Difference("extra", {"id": "7"}, (), None, {"id": "7", "e": "a"}), "int", (), ("D", {"id": "7", "e": "1"})),
-        # Columns that were not read keep their values.
-        (Difference("different", ONE, ("e",), READ, READ, READ), "int", ("g",), ("U", WRITTEN)),
-        (lacking(READ), "int", ("g",), "not all columns could be read"),
-        (lacking(TWICE), "timestamp", (), ("I", {"id": "1991-09-14 17:30:00+00:00", "t3": "1991-09-15 01:30:00.120"})),
-        (Difference("extra", ONE, (), None, ONE), "float", (), "id of its key is a float"),
-        (Difference("extra", ONE, (), None, ONE), "double", (), "id of its key is a double"),
-        (None, "int", (), "10,001 keys to repair; the limit is 10000"),
-    ],
-)
-def test_repair_writes_values_as_the_log_has_them(
-    tmp_path: Path, found: Difference | None, key: str, left_out: tuple[str, ...], written: Any
-) -> None:
+def repaired(directory: Path, found: Difference | None, key: str = "int", left_out: tuple[str, ...] = ()) -> str:
+    """What is written for a difference, or for too many (None) of a table with such a key."""
     id = SourceColumn("id", ColumnType.of(key), nullable=False, primary_key=True)
     columns = (id, *(SourceColumn(name, type) for name, type in TYPES.items() if name != "g" or left_out))
-    run = lake_in(tmp_path, source={"time_zone": "Asia/Shanghai"}).run()
+    run = lake_in(directory, source={"time_zone": "Asia/Shanghai"}).run()
     run.history.record([SchemaChange(T0, "d", "t", CREATE, "CREATE TABLE t (id INT)", columns, "o")], NOON)
     (life,) = run.history.history.incarnations()
     counts: Any = {"extra": 10_001} if found is None else {"different": 1, "differences": (found,)}
-    result = TableResult(
-        TableName("d", "t"), "different", None, T0 + 5, life, left_out=dict.fromkeys(left_out, "not read"), **counts
+    table, unread = TableName("d", "t"), dict.fromkeys(left_out, "not read")
+    repair = plan_repair(
+        run, TableResult(table, "different", None, T0 + 5, life, left_out=unread, **counts), "somebody"
     )
-    if isinstance(written, str):
-        with pytest.raises(NotRepairableError, match=written):
-            plan_repair(run, result, "somebody")
-        return
-    repair = plan_repair(run, result, "somebody")
-    assert [(row.op, row.image) for row in repair.rows] == [written]
     assert (repair.checkpoint_ts, repair.requested_by) == (T0 + 5, "somebody")
+    (row,) = repair.rows
+    return f"{row.op} {row.image}"
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/repairs.txt"), ids=str)
+def test_repair_writes_values_as_the_log_has_them(tmp_path: Path, case: Case, update: bool) -> None:
+    names = {"lacking": lacking, "Difference": Difference, "repaired": functools.partial(repaired, tmp_path)}
+    found = evaluated(case, {**names, "READ": READ, "ZERO": ZERO, "TWICE": TWICE, "ONE": ONE})
+    case.compare([re.sub(r"feed \w+", "feed f", each) for each in found], update=update)
 
 
 def test_row_that_the_lake_has_twice_is_not_deleted() -> None:
