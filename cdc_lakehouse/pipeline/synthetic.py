@@ -131,11 +131,8 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 upto = lives[restored.incarnation].upto(restored.ended_ts)
                 assert upto is not None
                 before = Incarnation(upto.id, upto.versions[:-1])
-                table = feed_tables.FeedTable.of(feed, before)
-                key, values = (
-                    table.key or feed_tables.key_columns(feed, version),
-                    feed_tables.value_format(feed, version.name),
-                )
+                table, values = feed_tables.FeedTable.of(feed, before), feed_tables.value_format(feed, version.name)
+                key = table.key or feed_tables.key_columns(feed, version)
                 ended = _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
                 rekeyed = [(_table(feed, ended.life, each),) for each in feed_tables.key_changes(feed, ended.life)]
                 found += [move for move in rekeyed if move not in found]

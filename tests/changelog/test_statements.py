@@ -6,7 +6,6 @@ tests/fuzz."""
 from __future__ import annotations
 
 import contextlib
-import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,17 +42,6 @@ def test_types() -> None:
     assert [(text, show(parse_type(text))) for text, _ in cases("types")] == list(cases("types"))
 
 
-def test_partitioning_is_the_same_in_create_table() -> None:
-    prefix = "ALTER TABLE t PARTITION BY "
-    definitions = [text.removeprefix(prefix) for text, _ in cases("partitions") if text.startswith(prefix)]
-    assert len(definitions) == 16
-    for definition in definitions:
-        (clause,) = parse(f"{prefix}{definition}")
-        (table,) = parse(f"CREATE TABLE t (a INT) /*!50100 PARTITION BY {definition} */")
-        assert isinstance(clause, ddl.PartitionBy) and isinstance(table, ddl.CreateTable)
-        assert table.clauses[-1] == clause
-
-
 ERRORS = [(statement, *said.split(" ", 1)) for statement, said in cases("errors")]
 
 
@@ -74,13 +62,6 @@ def test_an_error_knows_line_and_column_and_shortens_the_statement() -> None:
     assert error.line is None
     assert error.message.startswith("DDL cannot be understood at line 3, column 7: expected a column, found '?', in: ")
     assert len(str(error_of(f"ALTER TABLE t ADD {'x' * 10_000} {'y' * 10_000}"))) < 1_000
-
-
-def test_clauses_are_values() -> None:
-    statement = "CREATE TABLE t (a INT DEFAULT 'x', PRIMARY KEY (a)) PARTITION BY KEY (a) (PARTITION p)"
-    assert parse(statement) == parse(statement)
-    assert hash(parse(statement)) == hash(parse(statement))
-    assert pickle.loads(pickle.dumps(parse(statement))) == parse(statement)
 
 
 # --- Any text, depth and length ---

@@ -1,4 +1,4 @@
-"""`ddl apply`: `cases/ddl.txt` has scripts, on one line each, and what is printed."""
+"""`ddl apply`: `cases/ddl.txt` has scripts, on one line each, options, and what is printed."""
 
 from __future__ import annotations
 
@@ -10,46 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commands import call
-from tests.kit.case_files import Case, read_cases
-
-CASES = read_cases(Path(__file__).with_name("cases") / "ddl.txt")
+from tests.kit.case_files import Case, bytes_of, read_cases
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "ddl.txt"), ids=str)
 def test_script_gives_tables_or_a_fault_with_its_place(case: Case, update: bool) -> None:
     (line,) = case.own
-    script = line.replace(r"\n", "\n")
-    done = call("ddl", "apply", script=script)
+    done = call("ddl", "apply", *case.settings.get("options", ()), script=bytes_of(line.replace(r"\n", "\n")))
     assert "Traceback" not in done.output
     said = [each.rstrip() for each in f"{done.stdout}{done.stderr}".splitlines() if each.strip()]
     case.compare([*said, f"exit code {done.exit_code}"], update=update)
-
-
-def test_result_as_json_has_databases_tables_and_the_fault() -> None:
-    columns = [
-        {"name": "d", "type": "datetime(3)", "nullable": True, "default": None, "key": False},
-        {"name": "id", "type": "bigint(20) unsigned", "nullable": False, "default": None, "key": True},
-        {"name": "n;ame", "type": "varchar(20)", "nullable": False, "default": "a;b", "key": False},
-    ]
-    script = CASES[-1].own[0].replace(r"\n", "\n")
-    assert json.loads(call("ddl", "apply", "--json", script=script).stdout) == {
-        "databases": ["other", "shop"],
-        "tables": [
-            {"database": "other", "table": "u", "columns": columns},
-            {"database": "shop", "table": "t", "columns": columns},
-        ],
-    }
-    result = call("ddl", "apply", "--json", script="CREATE TABLE t (a INT);\nALTER TABLE t\n DORP a;\nDROP TABLE t")
-    document = json.loads(result.stdout)
-    assert result.exit_code == 2 and [table["table"] for table in document["tables"]] == ["t"]
-    fault = document["error"]
-    said = (fault["class"], fault["line"], fault["column"], fault["statement"])
-    assert said == ("DdlSyntaxError", 3, 2, "ALTER TABLE t\n DORP a")
-
-
-def test_script_that_is_not_utf8_is_2() -> None:
-    result = call("ddl", "apply", script=b"USE a;\nCREATE TABLE \xff (a INT)")
-    assert result.exit_code == 2 and "line 2" in result.stderr
 
 
 BETWEEN = (";", " ;\n", "; -- c;\n", "; /* ; */ ", ";\n# ';\n", ";;\t")

@@ -278,12 +278,8 @@ def _skip_check(cursor: Cursor) -> None:
         cursor.accept("ENFORCED")
 
 
-def _read_column(cursor: Cursor) -> ddl.ColumnDefinition:
-    return _read_definition(cursor, cursor.column_name())
-
-
-def _read_definition(cursor: Cursor, name: str) -> ddl.ColumnDefinition:
-    said: dict[str, Any] = {}
+def _read_column(cursor: Cursor, name: str | None = None) -> ddl.ColumnDefinition:
+    name, said = cursor.column_name() if name is None else name, dict[str, Any]()
     if cursor.accept("SERIAL"):
         kind = ColumnType.of("bigint unsigned")
         said |= _SERIAL
@@ -527,10 +523,6 @@ _METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = {
     ("LIST", "COLUMNS"): "list columns", ("LIST", "FIELDS"): "list columns", ("LIST",): "list",
     ("LINEAR", "HASH"): "linear hash", ("HASH",): "hash", ("LINEAR", "KEY"): "linear key", ("KEY",): "key",
 }  # fmt: skip
-_PARTITION_OPTIONS: Final = (
-    ("STORAGE", "ENGINE"), ("ENGINE",), ("COMMENT",), ("DATA", "DIRECTORY"), ("INDEX", "DIRECTORY"),
-    ("MAX_ROWS",), ("MIN_ROWS",), ("TABLESPACE",), ("NODEGROUP",), ("PLACEMENT", "POLICY"),
-)  # fmt: skip
 
 
 def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
@@ -556,7 +548,7 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
 
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     def skip_options() -> None:
-        while any(cursor.accept(*words) for words in _PARTITION_OPTIONS):
+        while cursor.accept_longest(_OPTIONS):  # Those of the whole table have the same form.
             cursor.skip_value()
 
     def skip_subpartition() -> None:
@@ -815,7 +807,7 @@ def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clause
     cursor.accept("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.column_name()
-    column = _read_column(cursor) if changes else _read_definition(cursor, name)
+    column = _read_column(cursor, None if changes else name)
     return (ddl.ModifyColumn(table, name, column, _read_position(cursor), if_exists),)
 
 
@@ -937,7 +929,7 @@ def parse_type(text: str) -> ColumnType:
     """Return the type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow
     it. Raises DdlSyntaxError."""
     cursor = Cursor(text)
-    column = _read_definition(cursor, "")
+    column = _read_column(cursor, "")
     if not cursor.at_end:
         raise cursor.expected("the end")
     return column.type
