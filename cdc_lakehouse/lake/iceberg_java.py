@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
+from pyiceberg.schema import Schema
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
 from cdc_lakehouse.lake.names import Identifier
@@ -98,22 +99,10 @@ class IcebergJavaApi:
         """Return a transaction on a table whose current snapshot is the expected one (None: it has none)."""
         return TableTransaction(self, identifier, expected_snapshot)
 
-    def create(
-        self,
-        identifier: Identifier,
-        columns: Iterable[tuple[str, str]],
-        location: str,
-        properties: Mapping[str, str],
-    ) -> None:
-        """Create an empty table of (name, Iceberg type) columns, all optional."""
-        fields = [
-            # Ids of nested elements must differ from those of columns; the catalog renumbers all of them.
-            {"id": position, "name": name, "required": False, "type": _type(type_name, 1_000_000 + position)}
-            for position, (name, type_name) in enumerate(columns, start=1)
-        ]
-        schema = {"type": "struct", "fields": fields}
-        request = {"table": _table(identifier), "schema": schema, "location": location, "properties": dict(properties)}
-        self._calls.create(json.dumps(request))
+    def create(self, identifier: Identifier, schema: Schema, location: str, properties: Mapping[str, str]) -> None:
+        """Create an empty table; the catalog numbers its columns and their elements anew."""
+        request = {"table": _table(identifier), "location": location, "properties": dict(properties)}
+        self._calls.create(json.dumps({**request, "schema": schema.model_dump(mode="json", by_alias=True)}))
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         self._calls.rename(json.dumps({"from": _table(source), "to": _table(target)}))
@@ -243,12 +232,6 @@ def _request(about: Mapping[str, Any], **files: Sequence[str]) -> str:
 
 def _table(identifier: Identifier) -> dict[str, Any]:
     return {"namespace": [identifier.namespace], "name": identifier.name}
-
-
-def _type(name: str, element_id: int) -> str | dict[str, Any]:
-    if name != "list<float>":
-        return name
-    return {"type": "list", "element-id": element_id, "element": "float", "element-required": False}
 
 
 def _default(value: Any, type_name: str) -> Any:

@@ -29,6 +29,8 @@ from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -513,7 +515,9 @@ def _archive_classes() -> None:
         keep_compiled(*open_catalog(config, storage))
         # Commits as those of a run load what it needs. Nobody reads the files, which do not exist.
         iceberg, table = IcebergJavaApi(lambda: open_catalog(config, storage)), Identifier("archived", "rows")
-        iceberg.create(table, [("id", "long")], f"file://{warehouse}/rows", {"format-version": "3"})
+        iceberg.create(
+            table, Schema(NestedField(1, "id", LongType())), f"file://{warehouse}/rows", {"format-version": "3"}
+        )
         counts = {"value-counts": {"keys": [1], "values": [2]}, "lower-bounds": {"keys": [1], "values": ["00" * 8]}}
         rows = [content_file_json(path, "parquet", file_size=9, rows=2, others=counts) for path in ("a", "b")]
         place = {"content-offset": 4, "content-size-in-bytes": 40}

@@ -41,7 +41,7 @@ from cdc_lakehouse.lake.current.tables import (
     shown_state,
     tags_of,
 )
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Plan, lake_columns, lake_name, plan_evolution
+from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
@@ -469,8 +469,7 @@ def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChange
     identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
     location, own = tables.location(changes.life, name), column_names({each.id: each.name for each in columns})
     properties = {**tables.first_properties(changes.life), names.COLUMNS: own}
-    of_lake = [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")]
-    iceberg.create(identifier, of_lake, location, properties)
+    iceberg.create(identifier, changes.table.schema, location, properties)
     made = tables.find(changes.life)
     if made is None or made.identifier != identifier:
         # The other run has renamed its own in the meantime: this one would stay beside it.

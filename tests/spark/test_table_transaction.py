@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField, PrimitiveType
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
@@ -50,7 +51,9 @@ class TransactedTable:
         self.identifier = Identifier(NAMESPACE, f"t{next(_NUMBERS)}")
         self.directory = lake.location(NAMESPACE, self.identifier.name)
         lake.ensure_namespace(NAMESPACE)
-        self.api.create(self.identifier, columns, self.directory, {**TABLE_PROPERTIES, FORMAT_VERSION: "3"})
+        named = enumerate(columns, 1)
+        schema = Schema(*(NestedField(n, name, PrimitiveType.model_validate(type)) for n, (name, type) in named))
+        self.api.create(self.identifier, schema, self.directory, {**TABLE_PROPERTIES, FORMAT_VERSION: "3"})
 
     @property
     def table(self) -> Table:
