@@ -107,9 +107,9 @@ class Message(msgspec.Struct, frozen=True):
     option_conflict: str | None = None
     """Why an option of the format cannot be right for this message, where that shows."""
 
-    def require_not_after(self, latest_ms: int) -> None:
-        """Raise `MessageError` where the message's commit-ts, its watermark, or without these its time of execution, is
-        after `latest_ms` (milliseconds since 1970): taken as the feed's clock, it would stay there."""
+    def not_after(self, latest_ms: int) -> Message | MessageError:
+        """Return the message, or its error where its commit-ts, its watermark, or without these its time of execution,
+        is after `latest_ms` (milliseconds since 1970): taken as the feed's clock, it would stay there."""
         origin = self.origin
         if origin.commit_ts is not None:
             last = physical_ms(origin.commit_ts)
@@ -118,16 +118,18 @@ class Message(msgspec.Struct, frozen=True):
         else:
             marks = (physical_ms(part.commit_ts) for part in self.parts if isinstance(part, Watermark))
             last = max(marks, default=0)
-        if last > latest_ms:
-            changes = (part for part in self.parts if isinstance(part, RowChange | Ddl))
-            watermarks = bool(self.parts) and all(isinstance(part, Watermark) for part in self.parts)
-            raise MessageError(
-                f"its time is {commit_time(last << LOGICAL_BITS):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was "
-                "read",
-                of=next(((part.database, part.table or None) for part in changes), None),
-                is_watermark=watermarks,
-                advice="set right the clock that is wrong; the next watermark takes its place"
-                if watermarks
-                else "set right the clock that is wrong; if it is that of the machine which reads, replay the "
-                "message then (`cdc-lakehouse quarantine replay`), else discard it and load the row again",
-            )
+        if last <= latest_ms:
+            return self
+        changes = (part for part in self.parts if isinstance(part, RowChange | Ddl))
+        watermarks = bool(self.parts) and all(isinstance(part, Watermark) for part in self.parts)
+        next_step = (
+            "the next watermark takes its place" if watermarks
+            else "if it is that of the machine which reads, replay the message then (`cdc-lakehouse quarantine "
+            "replay`), else discard it and load the row again"
+        )  # fmt: skip
+        return MessageError(
+            f"its time is {commit_time(last << LOGICAL_BITS):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was read",
+            of=next(((part.database, part.table or None) for part in changes), None),
+            is_watermark=watermarks,
+            advice=f"set right the clock that is wrong; {next_step}",
+        )

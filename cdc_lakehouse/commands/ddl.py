@@ -13,9 +13,9 @@ import click
 from cdc_lakehouse.changelog.ddl.clauses import OfDatabase
 from cdc_lakehouse.changelog.ddl.lexer import SCANNERS, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
+from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
 from cdc_lakehouse.errors import DdlError
 
@@ -47,9 +47,9 @@ def apply_command(as_json: bool, database: str) -> int:
         say(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
         return BAD_INPUT
     server, fault, said = _Server(database), dict[str, Any](), ""
-    for text, first, indent in _split(script):
+    for place, (text, first, indent) in enumerate(_split(script), 1):
         try:
-            for note in server.run(text):
+            for note in server.run(text, place):
                 say(f"note, line {first}: {note}", err=True)
         except DdlError as error:
             line, column, said = first, None, f"{error}, in: {short(text)}"
@@ -88,24 +88,20 @@ class _Server:
     def __init__(self, session: str) -> None:
         self.databases: set[str] = set()
         self._session = session
-        self._live = LiveTables()
-        self._place = 0
+        self._history = History()
 
-    def run(self, text: str) -> Iterator[str]:
-        """Execute a statement, and yield notes on it. Raises DdlError when it is not understood."""
-        self._place += 1
+    def run(self, text: str, place: int) -> Iterator[str]:
+        """Execute the statement at a place in the script, and yield notes on it. Raises DdlError when it is not
+        understood."""
         clauses = parse(text)
-        change = SchemaChange(self._place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
-        for version in versions_of(change, self._live):
-            self._live.record(version)
+        change = SchemaChange(place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
+        for version in self._history.carry_out(change):
             self.databases |= {version.name.database} if version.incarnation and version.effect != "drop" else set()
             yield from filter(None, (version.note, version.hold))
         for clause in clauses:
             match clause:
-                case OfDatabase("use_database", name):
-                    self._session = name
-                    self.databases.add(name)
-                case OfDatabase("create_database", name):
+                case OfDatabase("use_database" | "create_database" as kind, name):
+                    self._session = name if kind == "use_database" else self._session
                     self.databases.add(name)
                 case OfDatabase("drop_database", name):
                     self.databases.discard(name)
@@ -114,8 +110,8 @@ class _Server:
 
     @property
     def tables(self) -> list[TableVersion]:
-        names = sorted(self._live.names(), key=lambda name: (name.database, name.table))
-        return [table for name in names if (table := self._live.get(name)) is not None]
+        live = (life.last for life in self._history.incarnations().values() if life.dropped_ts is None)
+        return sorted(live, key=lambda table: (table.name.database, table.name.table))
 
 
 def _table(table: TableVersion) -> dict[str, Any]:

@@ -304,18 +304,17 @@ def hold(asked: Asked, table: str, reason: str, held_by: str | None) -> int:
     Example:
       cdc-lakehouse hold shop.orders --reason "wrong prices since Monday"
     """
-    held: list[FeedRun] = []
-    refused: ConfigurationError | None = None
+    held, refused = list[str](), list[ConfigurationError]()
     for run in asked.runs:
         try:
             hold_table(run, table, reason, held_by or os_user(), utc_now())
-            held.append(run)
+            held.append(run.feed.name)
         except ConfigurationError as error:  # It may be a table of another feed.
-            refused = error
-    if refused is not None and not held:
-        raise refused
-    document = {"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]}
-    asked.answer(document, "\n".join(f"feed {run.feed.name}: the next run holds {table}" for run in held))
+            refused.append(error)
+    if not held:
+        raise refused[-1]
+    document = {"feeds": [{"feed": feed, "table": table, "held": True} for feed in held]}
+    asked.answer(document, "\n".join(f"feed {feed}: the next run holds {table}" for feed in held))
     return DONE
 
 
@@ -343,13 +342,10 @@ def resume(asked: Asked, table: str) -> int:
         lines += [f"feed {run.feed.name}: {table} continues with the next run"] if hold_ended else []
         lines += [f"feed {run.feed.name}: the next run carries out"] if approved else []
         lines += [f"  {statement}" for statement in approved]
-    asked.answer({"feeds": documents}, "\n".join(lines))
-    if documents:
-        return DONE
-    say(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
-    for run in asked.runs:
+    done = _answer(asked, documents, lines, f"nobody holds {table}, and no rewrite of {table} waits")
+    for run in asked.runs if done == HELD else ():
         lives = run.history.history.incarnations()
         for id, reason in run.last_cut.held:
             if id in lives and str(lives[id].last.name) == table:
                 say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)
-    return HELD
+    return done

@@ -525,7 +525,10 @@ class TopicReader:
             found = self._decode(value)
         except MessageError as error:
             found = error
-        decoded = [_not_after(latest_ms, message) for message in (found if isinstance(found, list) else [found])]
+        decoded = [
+            message.not_after(latest_ms) if isinstance(message, Message) else message
+            for message in (found if isinstance(found, list) else [found])
+        ]
         # Those that had not come before, and those that are complete with them: of each 0, 1 or 2.
         new = [each for each in decoded if not self._is_redelivered(each)]
         messages = new if self._pairing is None else [whole for each in new for whole in self._pairing.next(each)]
@@ -617,15 +620,6 @@ class TopicReader:
             origin = origin_of(topic, partition, offset, commit_ts)
             observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, origin)
             self._summary.observed[place] = offset, observed
-
-
-def _not_after(latest_ms: int, message: Message | MessageError) -> Message | MessageError:
-    if isinstance(message, Message):
-        try:
-            message.require_not_after(latest_ms)
-        except MessageError as error:
-            return error
-    return message
 
 
 def _cells(column: pa.Array) -> list[Any]:
