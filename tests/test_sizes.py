@@ -14,17 +14,17 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_134, 11),
-    "cdc_lakehouse/changelog": (4_802, 15),
-    "cdc_lakehouse/commands": (4_198, 17),
+    "cdc_lakehouse/changelog": (4_796, 15),
+    "cdc_lakehouse/commands": (4_190, 17),
     "cdc_lakehouse/config": (1_787, 7),
-    "cdc_lakehouse/decoders": (5_131, 19),
-    "cdc_lakehouse/lake": (10_275, 29),
+    "cdc_lakehouse/decoders": (5_125, 19),
+    "cdc_lakehouse/lake": (10_262, 29),
     "cdc_lakehouse/operate": (2_224, 8),
-    "cdc_lakehouse/pipeline": (5_263, 15),
+    "cdc_lakehouse/pipeline": (5_259, 15),
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_205, 22),
     "cdc_lakehouse/*.py": (842, 5),
-    "tests": (32_660, 168),
+    "tests": (32_614, 168),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
