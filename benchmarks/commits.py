@@ -14,6 +14,8 @@ from typing import Final
 
 import click
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config
@@ -28,6 +30,7 @@ from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 _TABLES: Final = [Identifier("commits", f"t{number}") for number in range(24)]
 _WARM_UP, _PASSES = 3, 9
+_COLUMNS: Final = Schema(NestedField(1, "id", LongType()), NestedField(2, "text", StringType()))
 _ROW: Final = pa.table({"id": [1], "text": ["x" * 100]})
 
 
@@ -39,7 +42,7 @@ class Tables:
         lake.ensure_namespace("commits")
         for table in _TABLES:
             where, properties = lake.location("commits", table.name), {**TABLE_PROPERTIES, FORMAT_VERSION: "3"}
-            api.create(table, [("id", "long"), ("text", "string")], where, properties)
+            api.create(table, _COLUMNS, where, properties)
 
     def commits(self) -> Iterator[Callable[[], object]]:
         """Yield the commit of each table, with its file written."""
