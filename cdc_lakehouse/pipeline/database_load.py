@@ -8,9 +8,9 @@ position. When a table cannot be read, the others still are, and the reason is r
 from __future__ import annotations
 
 import functools
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources import database as source
 from cdc_lakehouse.sources.database import (
     KeyRange,
-    Row,
     SourceDatabase,
     TableChangedError,
     TableDefinition,
@@ -45,14 +44,8 @@ _PART_BYTES: Final = 256 << 20
 _ALL: Final = "*"
 
 
-@dataclass(frozen=True)
-class _RangeRead:
-    """A range to read into a directory."""
-
-    table: TableDefinition
-    directory: str
-    number: int
-    range: KeyRange
+_RangeRead = tuple[TableDefinition, str, int, KeyRange]
+"""A range to read: its table, the directory to read it into, its number there, and its keys."""
 
 
 class DatabaseDump:
@@ -196,9 +189,8 @@ class DatabaseDump:
             directory = dumped.directory_of(number, table.directory)
             found = objects.get(directory, ())
             if self._failure(directory, found) is None:
-                known, uri = dumped.read_ranges(found), f"{self._store.uri}/{directory}"
-                unread = [(place, each) for place, each in enumerate(table.ranges) if place not in known]
-                left += (_RangeRead(table.definition, uri, place, each) for place, each in unread)
+                of, known = (table.definition, f"{self._store.uri}/{directory}"), dumped.read_ranges(found)
+                left += ((*of, place, each) for place, each in enumerate(table.ranges) if place not in known)
         return left
 
     def _read_ranges(self, plan: Plan, number: int) -> None:
@@ -229,46 +221,42 @@ def _read_share(
                 # Until the session ends.
                 database.run(begin_statements(tso, is_tidb=True))
             while left:
-                each = left.pop(0)
-                if each.directory in over:
+                table, directory, number, keys = left.pop(0)
+                if directory in over:
                     continue
                 try:
-                    read_range(database, files, each)
+                    _read_range(database, files, table, directory, number, keys)
                 except TableChangedError:
-                    over.add(each.directory)
+                    over.add(directory)
                 except (SourceError, UnicodeDecodeError) as error:
-                    over.add(each.directory)
-                    with files.new_output(f"{each.directory}{failed}").create(overwrite=True) as file:
+                    over.add(directory)
+                    with files.new_output(f"{directory}{failed}").create(overwrite=True) as file:
                         file.write((str(error) if isinstance(error, SourceError) else in_one_line(error)).encode())
                     break  # Rows of it may still be in transit in this session.
     return ()
 
 
-def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
-    """Read a range into files, and write a marker file when all are complete. Raises `TableChangedError`."""
-    token, count, part = secrets.token_hex(8), 0, 0
-    batches = source.rows_of(database, of.table, of.range)
+def _read_range(
+    database: SourceDatabase, files: FileIO, table: TableDefinition, directory: str, number: int, keys: KeyRange
+) -> None:
+    """Read a range into files, in the notation of `sources.dump.database`, and write a marker file when all are
+    complete. Raises `TableChangedError`."""
+    token, count, parts = secrets.token_hex(8), 0, itertools.count()
+    batches = source.rows_of(database, table, keys)
     batch = next(batches, None)
     while batch:
-        path = f"{of.directory}{dumped.part_name(of.number, token, part)}"
+        path = f"{directory}{dumped.part_name(number, token, next(parts))}"
         with files.new_output(path).create(overwrite=True) as file, pa.CompressedOutputStream(file, "zstd") as stream:
             written = 0
             while batch and written < _PART_BYTES:
-                lines = csv_lines(batch)
-                stream.write(lines)
-                written += lines.size
+                values = [pa.array(column, pa.string()) for column in zip(*batch, strict=True)]
+                texts = [pc.replace_substring(each, '"', '""') for each in values]
+                cells = [pc.binary_join_element_wise('"', each, '"', "").fill_null(r"\N") for each in texts]
+                lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*cells, ","), "\n", "")
+                size = pc.sum(pc.binary_length(lines)).as_py()
+                stream.write(lines.buffers()[2].slice(0, size))
+                written += size
                 count += len(batch)
                 batch = next(batches, None)
-        part += 1
-    with files.new_output(f"{of.directory}{dumped.done_name(of.number, token, count)}").create(overwrite=True) as file:
+    with files.new_output(f"{directory}{dumped.done_name(number, token, count)}").create(overwrite=True) as file:
         file.write(b"done\n")
-
-
-def csv_lines(rows: Sequence[Row]) -> pa.Buffer:
-    """Format rows in the notation of `sources.dump.database.notation_of`."""
-    texts = (pc.replace_substring(pa.array(values, pa.string()), '"', '""') for values in zip(*rows, strict=True))
-    cells = [pc.binary_join_element_wise('"', text, '"', "").fill_null(r"\N") for text in texts]
-    joined = pc.binary_join_element_wise(*cells, ",")
-    lines = pc.binary_join_element_wise(joined, "\n", "")
-    size = pc.sum(pc.binary_length(lines)).as_py()
-    return lines.buffers()[2].slice(0, size)

@@ -164,13 +164,6 @@ def last_number(store: ObjectStore) -> int:
     return number
 
 
-def notation_of(definition: TableDefinition) -> contents.TextNotation:
-    return contents.TextNotation(
-        tuple(definition.types), terminator=b"\n", backslash_escapes=False,
-        encoded=dict.fromkeys(sorted(definition.encoded), "hex"),
-    )  # fmt: skip
-
-
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
     """Read a finished dump. Raises as `read_document` and `list_dump` do, and `SourceError` where a range is not there.
     Where a part of one is not, the table's rows are fewer than it says."""
@@ -188,7 +181,10 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             raise SourceError(
                 f"a part of what was read of {name} is not there", segment=directory, advice=_read_again(store, number)
             )
-        notation = notation_of(of.definition)
+        notation = contents.TextNotation(
+            tuple(of.definition.types), terminator=b"\n", backslash_escapes=False,
+            encoded=dict.fromkeys(sorted(of.definition.encoded), "hex"),
+        )  # fmt: skip
         stored = (file for each in ranges.values() for file in each.files)
         files = tuple(contents.DumpFile.of(file, "zstd", notation) for file in stored)
         rows = sum(each.rows for each in ranges.values())
