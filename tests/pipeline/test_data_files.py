@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from cdc_lakehouse.sources import object_store
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change
 from tests.pipeline import DAY, T0, Sink, events_of, lake_in
@@ -52,11 +54,12 @@ def test_a_file_that_is_too_large_waits_with_its_table(
 ) -> None:
     sink = Sink(lake.sink, *tables, checkpoint=10)
     large, *others = [sink.file(table) for table in tables]
-    monkeypatch.setattr(object_store, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size)
     with (lake.sink / large).open("a") as file:
         file.write("\r\n")
     run, appended = fresh(lake)
-    decoded, rejected = run.source.decode(run.source.land().new)
+    landed = run.source.land().new  # The module of the source is loaded with the true limit.
+    monkeypatch.setattr(object_store, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size - 2)
+    decoded, rejected = run.source.decode(landed)
     assert ([segment.segment for segment in decoded], list(rejected)) == (others, [])
     assert appended == [2] * len(others)
     (row,) = run.quarantine.open()
@@ -151,7 +154,6 @@ def path_of(name: str) -> str:
     return f"d/a/{version}/2026-{date}/CDC00000{number}.json"
 
 
-CUT = path_of("1")
 PART = messages([6]).partition(b'"_tidb"')[0]
 
 
@@ -161,7 +163,7 @@ class Files:
 
     lake: TestLake
 
-    def file(self, name: str, ats: Sequence[int], part: bytes = b"", **more: Any) -> None:
+    def file(self, name: str, ats: Sequence[int], part: bytes = b"", **more: Any) -> str:
         """Rows, and after them the part of one."""
         path, content = path_of(name), messages(ats) + part
         place = self.lake.sink / path
@@ -178,95 +180,39 @@ class Files:
         )  # fmt: skip
         run.segments.land([replace(segment, **more)])
         if part:
-            self.quarantine(Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a"))
+            bad = Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a")
+            self.lake.run().quarantine.replace(lambda _: False, [bad], LATER)
+        return self.resolved()
 
-    def quarantine(self, *rows: Rejected, replaced: bool = False) -> None:
+    def quarantine(self, *rows: Rejected, replaced: bool = False) -> str:
         self.lake.run().quarantine.replace(lambda _: replaced, rows, LATER)
+        return self.resolved()
+
+    def gone(self, name: str) -> str:
+        (self.lake.sink / path_of(name)).unlink()
+        return self.resolved()
 
     def resolved(self) -> str:
-        """The states of all rows, by segment, and whether the table is held."""
-        run = self.lake.run()
-        run.source.resolve_redelivered()
-        states = [row.state for row in sorted(self.lake.run().quarantine.rows, key=lambda row: row.segment)]
-        run = self.lake.run()
+        """The states of all rows, by segment, which files have a cut one's rows, and whether the table is held."""
+        self.lake.run().source.resolve_redelivered()
+        before, run = self.lake.metadata(), self.lake.run()
+        rows = sorted(run.quarantine.rows, key=lambda row: row.segment)
         held = find_holds(run, run.history.history.incarnations(), 200)
-        return " ".join([*states, *(["held"] if held else [])])
-
-    def messages(self) -> list[str]:
-        return [row.message for row in self.lake.run().quarantine.rows]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    files = Files(lake_in(tmp_path))
-    files.lake.run().history.record([change(10, "a", CREATE)], NOON)
-    files.file("1", [4, 5], PART)
-    assert files.resolved() == "open held"
-    return files
+        run.source.resolve_redelivered()
+        assert self.lake.metadata() == before
+        proofs = [row.message.partition("cut off: ")[2] for row in rows if row.state == "redelivered"]
+        states = " ".join([*(row.state for row in rows), *(["held"] if held else [])])
+        return re.sub(r"d/a/(\d+)/2026-(\S+)/CDC0+(\d+).json", r"\1/\2/\3", "; ".join([states, *proofs]))
 
 
 ALL, SEVENTH = range(3, 8), {"dispatcher": "7", "modified_at": LATER}
 
 
-@pytest.mark.parametrize(
-    ("later", "said"),
-    [
-        ([], ""),
-        # It ends with the last whole row, has other rows, or leaves the row out that was cut.
-        ([("2", [2, 3, 4, 5], {})], ""),
-        ([("2", [4, 6, 7, 8], {})], ""),
-        ([("2", [4, 5, 60000, 60001], {})], ""),
-        ([("10/05-31/1", ALL, {})], ""),
-        ([("9/06-01/1", ALL, {})], ""),
-        ([("2", ALL, {"physical_partition": 7})], ""),
-        ([("2", ALL, {"state": "landed"})], ""),
-        ([("2", ALL, {"part": b"{}\r\n"})], ""),
-        ([("2", ALL, {"etag": "it has changed since"})], ""),
-        ([("2", ALL, {}), ("1", [4, 5], {"quarantined": 2})], ""),
-        # A dispatcher that is no later, and files of two.
-        ([("2", ALL, {"dispatcher": "7"})], ""),
-        ([("2", [4], SEVENTH), ("3", [5, 6, 7], {**SEVENTH, "dispatcher": "8"})], ""),
-        ([("2", [4], {}), ("3", [6, 7], {})], ""),
-        # A later number, date, version or dispatcher; the restart can end its files at other rows.
-        ([("2", ALL, {})], "2"),
-        ([("10/06-02/1", ALL, {})], "10/06-02/1"),
-        ([("20/06-01/1", ALL, {})], "20/06-01/1"),
-        ([("2", ALL, SEVENTH)], "2"),
-        ([("2", [3, 4], {}), ("3", [5, 6, 7], {})], "2 3"),
-    ],
-)  # fmt: skip
-def test_cut_is_proved_by_its_rows_in_later_files(
-    files: Files, later: list[tuple[str, Sequence[int], dict[str, Any]]], said: str
-) -> None:
-    """Otherwise it holds its table."""
-    for name, ats, more in later:
-        if (name, said) == ("3", "2 3"):
-            assert files.resolved() == "open held"
-        files.file(name, ats, **more)
-    states = files.resolved().split()
-    if not said:
-        assert (states[0], states[-1]) == ("open", "held")
-        return
-    assert states[0] == "redelivered"
-    verb = "has" if len(said.split()) == 1 else "have"
-    names = " and ".join(map(path_of, said.split()))
-    assert files.messages() == [f"it is bad. The file was cut off: {names} {verb} its rows again, and more"]
-    before = files.lake.metadata()
-    assert files.resolved().split() == states and files.lake.metadata() == before
-
-
-def test_second_cut_is_open_until_its_rows_come_too(files: Files) -> None:
-    files.file("2", [4, 5, 6, 7], messages([8])[:40])
-    assert files.resolved() == "redelivered open held"
-    files.file("3", [4, 5, 6, 7, 8, 9])
-    assert files.resolved() == "redelivered redelivered"
-
-
-def test_line_found_again_is_open_until_proved_anew(files: Files) -> None:
-    files.file("2", [4, 5, 6, 7])
-    assert files.resolved() == "redelivered"
-    (files.lake.sink / path_of("2")).unlink()
-    files.quarantine(Rejected(CUT, 3, "NotJson", "it is bad", PART, "d", "a"), replaced=True)
-    assert files.resolved() == "open held"
-    files.quarantine(replaced=True)
-    assert files.resolved() == "replayed"
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/cut_off.txt"), ids=str)
+def test_cut_is_proved_by_its_rows_in_later_files(tmp_path: Path, case: Case, update: bool) -> None:
+    files = Files(lake_in(tmp_path))
+    files.lake.run().history.record([change(10, "a", CREATE)], NOON)
+    assert files.file("1", [4, 5], PART) == "open held"
+    names = {name: getattr(files, name) for name in ("file", "gone", "quarantine")}
+    names["again"] = Rejected(path_of("1"), 3, "NotJson", "it is bad", PART, "d", "a")
+    case.compare(evaluated(case, {**names, "ALL": ALL, "SEVENTH": SEVENTH, "of_8": messages([8])[:40]}), update=update)
