@@ -25,6 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 import pyarrow as pa
 import pytest
@@ -33,7 +34,9 @@ from dagster._daemon.types import DaemonHeartbeat
 from pyiceberg.catalog import load_catalog
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands.common import problem_lines
 from cdc_lakehouse.errors import CdcError, ConfigurationError
+from cdc_lakehouse.pipeline.holds import find_holds
 from tests.boundaries.change_log import ColumnType, SourceColumn
 from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
@@ -236,6 +239,12 @@ class Session:
     def resolve(self, table: str = "") -> None:
         where = (lambda row: row.table == table) if table else (lambda row: True)
         self.lake.run().quarantine.replace(where, [], self.now)
+
+    def holds(self, upto: str = "100") -> str:
+        """The tables that are held up to a commit-ts, by their incarnations, with what to do in a line of its own."""
+        run = self.lake.run()
+        found = find_holds(run, run.history.history.incarnations(), int(upto))
+        return click.unstyle("\n".join(problem_lines(found, 0, [], [])[2:])) or "nothing is held"
 
     def redeliver(self) -> None:
         quarantine = self.lake.run().quarantine
