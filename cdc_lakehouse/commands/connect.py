@@ -40,7 +40,7 @@ def _pyiceberg(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> s
     config = lake.config
     properties = {
         "type": config.catalog.type, "warehouse": config.warehouse,
-        **pyiceberg_file_io(config.warehouse, lake.storage).pyiceberg, **config.catalog.properties,
+        **pyiceberg_file_io(config.warehouse, lake.storage).properties, **config.catalog.properties,
     }  # fmt: skip
     arguments = "".join(f"    {key!r}: {value!r},\n" for key, value in _without_secrets(properties).items())
     scan = "scan()" if snapshot_id is None else f"scan(snapshot_id={snapshot_id})"

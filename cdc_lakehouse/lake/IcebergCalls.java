@@ -49,11 +49,6 @@ public class IcebergCalls {
     builder.create();
   }
 
-  public void rename(String text) throws Exception {
-    JsonNode request = json(text);
-    catalog.renameTable(identifier(request.get("from")), identifier(request.get("to")));
-  }
-
   public void removeTags(String text) throws Exception {
     JsonNode request = json(text);
     ManageSnapshots manage = load(request).manageSnapshots();
@@ -128,6 +123,12 @@ public class IcebergCalls {
     return ContentFileParser.fromJson((JsonNode) node, table.specs());
   }
 
+  static Type type(String name) {
+    return name.equals("list<float>")
+        ? (Type) Types.ListType.ofOptional(0, Types.FloatType.get())
+        : (Type) Types.fromPrimitiveString(name);
+  }
+
   private static TableIdentifier identifier(JsonNode node) {
     return TableIdentifierParser.fromJson(node);
   }
@@ -189,12 +190,6 @@ public class IcebergCalls {
       evolved = true;
     }
 
-    private static Type type(String name) {
-      return name.equals("list<float>")
-          ? (Type) Types.ListType.ofOptional(0, Types.FloatType.get())
-          : (Type) Types.fromPrimitiveString(name);
-    }
-
     /** Iceberg itself would treat a value that the type cannot hold as no default. */
     private static Literal literal(JsonNode value, Type type) throws Exception {
       if (value.isNull()) {
@@ -233,11 +228,14 @@ public class IcebergCalls {
       } else {
         made = false;
       }
-      boolean changed = changeProperties(request);
-      if (!(made || evolved || upgraded || changed)) {
+      if (!request.get("properties").isEmpty()) {
+        changeProperties(request.get("properties"));
+      } else if (!(made || evolved || upgraded)) {
         return null;
       }
-      changeTags(request.get("tags"));
+      if (!request.get("tags").isEmpty()) {
+        changeTags(request.get("tags"));
+      }
       Long snapshot = made ? snapshotOf(table) : null;
       transaction.commitTransaction();
       return snapshot;
@@ -299,39 +297,34 @@ public class IcebergCalls {
       update.commit();
     }
 
-    private boolean changeProperties(JsonNode request) {
-      Map wanted = JsonUtil.getStringMap("properties", request);
-      JsonNode removed = request.get("removed");
-      if (wanted.isEmpty() && removed.isEmpty()) {
-        return false;
-      }
+    /** Of properties and of tags, a value of null removes. */
+    private void changeProperties(JsonNode properties) {
       UpdateProperties update = transaction.updateProperties();
-      for (Iterator each = wanted.entrySet().iterator(); each.hasNext(); ) {
-        Map.Entry entry = (Map.Entry) each.next();
-        update.set((String) entry.getKey(), (String) entry.getValue());
-      }
-      for (Iterator each = removed.elements(); each.hasNext(); ) {
-        update.remove(((JsonNode) each.next()).asText());
+      for (Iterator each = properties.fields(); each.hasNext(); ) {
+        Map.Entry property = (Map.Entry) each.next();
+        JsonNode value = (JsonNode) property.getValue();
+        if (value.isNull()) {
+          update.remove((String) property.getKey());
+        } else {
+          update.set((String) property.getKey(), value.asText());
+        }
       }
       update.commit();
-      return true;
     }
 
     private void changeTags(JsonNode tags) {
-      if (tags.get("added").isEmpty() && tags.get("moved").isEmpty() && tags.get("removed").isEmpty()) {
-        return;
-      }
       ManageSnapshots manager = transaction.manageSnapshots();
-      for (Iterator each = tags.get("added").fields(); each.hasNext(); ) {
+      for (Iterator each = tags.fields(); each.hasNext(); ) {
         Map.Entry tag = (Map.Entry) each.next();
-        manager.createTag((String) tag.getKey(), ((JsonNode) tag.getValue()).asLong());
-      }
-      for (Iterator each = tags.get("moved").fields(); each.hasNext(); ) {
-        Map.Entry tag = (Map.Entry) each.next();
-        manager.replaceTag((String) tag.getKey(), ((JsonNode) tag.getValue()).asLong());
-      }
-      for (Iterator each = tags.get("removed").elements(); each.hasNext(); ) {
-        manager.removeTag(((JsonNode) each.next()).asText());
+        String name = (String) tag.getKey();
+        JsonNode snapshot = (JsonNode) tag.getValue();
+        if (snapshot.isNull()) {
+          manager.removeTag(name);
+        } else if (table.refs().containsKey(name)) {
+          manager.replaceTag(name, snapshot.asLong());
+        } else {
+          manager.createTag(name, snapshot.asLong());
+        }
       }
       manager.commit();
     }

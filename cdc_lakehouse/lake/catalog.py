@@ -67,7 +67,7 @@ class Lake:
         file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
         self.expires_at = file_io.expires_at
         # The warehouse of a catalog can be a name, which is not a location.
-        properties = {"warehouse": self.config.warehouse, **file_io.pyiceberg, **self.config.catalog.properties}
+        properties = {"warehouse": self.config.warehouse, **file_io.properties, **self.config.catalog.properties}
         if self.config.warehouse.startswith("file:"):
             _ensure_directory(path_of(self.config.warehouse), "lake.warehouse")
         uri = properties.get("uri", "")

@@ -22,8 +22,8 @@ _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 
 # Hadoop's own file system starts a `chmod` process for each file and directory that it creates; this one sets the mode
 # in Java.
-_LOCAL_FILES: Final = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-_LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+LOCAL_PACKAGES: Final = ("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)
+LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 _AWS_PROVIDERS: Final = "software.amazon.awssdk.auth.credentials"
 _DEFAULT_REGION: Final = "us-east-1"
@@ -31,28 +31,18 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 @dataclass(frozen=True)
 class FileIO:
-    """PyIceberg's settings for a warehouse. `repr` shows none of them: they hold secrets."""
+    """How a catalog reaches the warehouse: its properties, and system properties of the JVM, from which the service's
+    SDK takes credentials. `repr` shows neither: they hold secrets. `expires_at` is the expiry of the credentials."""
 
-    pyiceberg: dict[str, str] = field(default_factory=dict, repr=False)
-    expires_at: datetime.datetime | None = None
-    """The expiry of the credentials in `pyiceberg`."""
-
-
-@dataclass(frozen=True)
-class SparkFileIO:
-    catalog: dict[str, str] = field(default_factory=dict, repr=False)
-    """Properties of the catalog."""
+    properties: dict[str, str] = field(repr=False)
     system: dict[str, str] = field(default_factory=dict, repr=False)
-    """System properties of the JVM, from which the service's SDK takes credentials."""
-    local_files: str | None = None
-    """The class of Hadoop's file system for a warehouse on a local disk."""
+    expires_at: datetime.datetime | None = None
 
 
 def packages(warehouse: str) -> tuple[str, ...]:
     """Return the jars that a warehouse needs in addition to Iceberg's own."""
-    needed = {"s3": _AWS_BUNDLE, "gs": _GCP_BUNDLE, "abfss": _AZURE_BUNDLE, "file": _LOCAL_FILES}
-    package = needed.get(_scheme(warehouse))
-    return () if package is None else (package,)
+    bundles = {"s3": (_AWS_BUNDLE,), "gs": (_GCP_BUNDLE,), "abfss": (_AZURE_BUNDLE,), "file": LOCAL_PACKAGES}
+    return bundles.get(_scheme(warehouse), ())
 
 
 def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
@@ -99,11 +89,11 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
                 "adls.client-id": settings.client_id,
                 "adls.client-secret": settings.client_secret,
             }
-    return FileIO(_given(properties), expires_at)
+    return FileIO(_given(properties), expires_at=expires_at)
 
 
-def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
-    named, system, local_files = dict[str, str | None](), dict[str, str | None](), None
+def spark_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
+    named, system = dict[str, str | None](), dict[str, str | None]()
     match _scheme(warehouse):
         case "s3":
             settings = storage.s3.of(Location.of(warehouse).bucket)
@@ -149,9 +139,7 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
                 "AZURE_CLIENT_ID": settings.client_id,
                 "AZURE_CLIENT_SECRET": settings.client_secret,
             }
-        case "file":
-            local_files = _LOCAL_FILE_SYSTEM
-    return SparkFileIO(_given(named), _given(system), local_files)
+    return FileIO(_given(named), _given(system))
 
 
 def _scheme(warehouse: str) -> str:

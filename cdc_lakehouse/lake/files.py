@@ -763,7 +763,7 @@ class TableFiles:
         now: Mapping[str, str] = {}
         if self.storage is not None:
             with contextlib.suppress(ConfigurationError):
-                now = pyiceberg_file_io(self.warehouse, self.storage).pyiceberg
+                now = pyiceberg_file_io(self.warehouse, self.storage).properties
         return load_file_io({**self.io, **now}, self.location)
 
 

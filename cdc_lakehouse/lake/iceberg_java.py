@@ -17,10 +17,11 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -50,16 +51,8 @@ class SchemaOperation:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TagChanges:
-    """The changes of tags in one commit: new and moved tags with their snapshots, and the names of removed ones."""
-
-    added: Mapping[str, int] = field(default_factory=dict[str, int])
-    moved: Mapping[str, int] = field(default_factory=dict[str, int])
-    removed: tuple[str, ...] = ()
-
-
-NO_TAG_CHANGES: Final = TagChanges()
+TagChanges = Mapping[str, int | None]
+"""The changes of tags in one commit: their snapshots, None for tags to remove."""
 
 _FEW_MANIFESTS: Final = 16
 """The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""
@@ -103,9 +96,6 @@ class IcebergJavaApi:
         """Create an empty table; the catalog numbers its columns and their elements anew."""
         request = {"table": _table(identifier), "location": location, "properties": dict(properties)}
         self._calls.create(json.dumps({**request, "schema": schema.model_dump(mode="json", by_alias=True)}))
-
-    def rename(self, source: Identifier, target: Identifier) -> None:
-        self._calls.rename(json.dumps({"from": _table(source), "to": _table(target)}))
 
     def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
         """Remove tags of a table, in one commit. Raises `TransientError` when one of them no longer exists."""
@@ -161,10 +151,9 @@ class TableTransaction:
         replaced_deletes: Sequence[str] = (),
         replace_all: bool = False,
         mark: bool = False,
-        properties: Mapping[str, str] | None = None,
-        removed_properties: Sequence[str] = (),
-        summary: Mapping[str, str] | None = None,
-        tags: TagChanges = NO_TAG_CHANGES,
+        properties: Mapping[str, str | None] = MappingProxyType({}),
+        summary: Mapping[str, str] = MappingProxyType({}),
+        tags: TagChanges = MappingProxyType({}),
     ) -> int | None:
         """Commit everything at once; return the new snapshot's id, None when no snapshot was made.
 
@@ -172,8 +161,8 @@ class TableTransaction:
 
         data_files, delete_files: files to add. replaced_deletes: delete files to remove; a data file has one delete
         file. replace_all: remove all earlier rows. mark: when no file changes, make a snapshot without rows, so that
-        reads by snapshot see the new schema or the summary. summary: entries of the new snapshot's summary. tags:
-        changes of tags; they alone cause no commit.
+        reads by snapshot see the new schema or the summary. properties: None for those to remove. summary: entries of
+        the new snapshot's summary. tags: changes of tags; they alone cause no commit.
 
         Raises TransientError when another writer has changed the table, ValueError for `replace_all` with deletes. When
         there is nothing to do, nothing is committed.
@@ -184,10 +173,9 @@ class TableTransaction:
             "referenced": [json.loads(vector)["referenced-data-file"] for vector in delete_files],
             "replace-all": replace_all,
             "mark": mark,
-            "properties": dict(properties or {}),
-            "removed": [*removed_properties],
-            "summary": dict(summary or {}),
-            "tags": asdict(tags),
+            "properties": dict(properties),
+            "summary": dict(summary),
+            "tags": dict(tags),
             "few-manifests": _FEW_MANIFESTS,
         }
         request = _request(about, data=data_files, deletes=delete_files, replaced=replaced_deletes)

@@ -106,14 +106,8 @@ UNCLEAR: Final = "cdc.unclear"
 
 # --- Properties of `lease` ---
 
-LEASE_RUN: Final = "cdc.lease-run"
-LEASE_HOST: Final = "cdc.lease-host"
-LEASE_PROCESS: Final = "cdc.lease-process"
-"""The process of that run: the kernel's boot id, the container, the process id and its start time."""
-LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
-LEASE_RELEASED: Final = "cdc.lease-released"
-LEASE_BEFORE: Final = "cdc.lease-before"
-"""The run that held the feed last, when maintenance holds it; else empty."""
+HOLDER: Final = "cdc.holder"
+"""The run that has the feed, as JSON `{"run", "host", "process", "expires_at", "released", "before"}`."""
 
 # --- Properties of `events` ---
 

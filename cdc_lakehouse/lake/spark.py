@@ -32,12 +32,13 @@ from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
-from cdc_lakehouse.lake.file_io import SparkFileIO, packages, spark_file_io
+from cdc_lakehouse.lake.file_io import LOCAL_FILE_SYSTEM, LOCAL_PACKAGES, packages, spark_file_io
 from cdc_lakehouse.lake.iceberg_java import (
     PACKAGES,
     IcebergJavaApi,
@@ -81,7 +82,7 @@ def jars(config: LakeConfig) -> list[Path]:
     are kept too: the archive of classes is of these, and fits all class paths that begin as its own."""
     if not jar_directory(config).is_dir():
         return []
-    directory = _directory([*PACKAGES, *packages("file:///any")])
+    directory = _directory([*PACKAGES, *LOCAL_PACKAGES])
     of_all = sorted(directory.iterdir()) if directory.is_dir() else []
     names = {path.name for path in of_all}
     return of_all + sorted(path for path in jar_directory(config).iterdir() if path.name not in names)
@@ -91,7 +92,7 @@ def fetch_command(config: LakeConfig) -> str:
     """Return the command that fetches the jars of a configuration into their directory."""
     words = ["python -m cdc_lakehouse.lake.spark --prefetch"]
     scheme, database = (uri.partition(":")[0] for uri in (config.warehouse, config.catalog.uri or ""))
-    if packages(config.warehouse) != packages("file:///any"):
+    if packages(config.warehouse) != LOCAL_PACKAGES:
         words.append(f"--warehouse {scheme}://any")
     if config.catalog.type == "sql" and database.partition("+")[0] in _DRIVERS:
         words.append(f"--catalog-uri {database.partition('+')[0]}://any")
@@ -223,8 +224,7 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             "PYSPARK_SUBMIT_ARGS": f"{own} {given('PYSPARK_SUBMIT_ARGS') or 'pyspark-shell'}",
             _JVM_OPTIONS_VARIABLE: f"{archive_options()} {given(_JVM_OPTIONS_VARIABLE, '')}",
             "SPARK_DIST_CLASSPATH": ":".join([*map(str, class_path), *further]),
-            # The launcher only prints the command of the JVM.
-            "SPARK_LAUNCHER_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {given('SPARK_LAUNCHER_OPTS', '')}",
+            "SPARK_LAUNCHER_OPTS": f"{_launcher_options()} {given('SPARK_LAUNCHER_OPTS', '')}",
         }
         if is_local and not os.environ.keys() & {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
@@ -233,6 +233,15 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             # In a group of its own, so that a signal to this process's group ends no pass in the middle. The JVM ends
             # when its input is closed, however this process ends.
             return launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
+
+
+def _launcher_options() -> str:
+    """Return options for the JVM that prints the command of Spark's. On Spark's class path its classes come after
+    hundreds of jars, which takes half of its time; the bootstrap loader is asked first."""
+    jars = Path(_find_spark_home(), "jars").glob("spark-launcher_*.jar")
+    # The script splits the options into words, whatever is quoted.
+    boot = [f"-Xbootclasspath/a:{jar}" for jar in jars if shlex.quote(str(jar)) == str(jar)]
+    return " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *boot])
 
 
 def _end_jvm(gateway: Any) -> int:
@@ -403,7 +412,7 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     catalogs, place = _CATALOGS.setdefault(gateway, {}), (config.warehouse, options.get("uri"))
     if place not in catalogs or catalogs[place][0] != options:
         hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(jvm.org.apache.spark.SparkConf())
-        _use_file_io(jvm, hadoop, spark_file_io(config.warehouse, storage))
+        _use_warehouse(jvm, hadoop, config, storage)
         catalogs[place] = options, jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, options, hadoop)
     return gateway, catalogs[place][1]
 
@@ -430,22 +439,22 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
 def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:
     """Set the catalog and the warehouse of a configuration in a session."""
     context: Any = session.sparkContext
-    _use_file_io(context._jvm, context._jsc.hadoopConfiguration(), spark_file_io(config.warehouse, storage))
+    _use_warehouse(context._jvm, context._jsc.hadoopConfiguration(), config, storage)
     for key, value in catalog_settings(config, storage).items():
         session.conf.set(key, value)
     return session
 
 
-def _use_file_io(jvm: Any, hadoop: Any, file_io: SparkFileIO) -> None:
+def _use_warehouse(jvm: Any, hadoop: Any, config: LakeConfig, storage: StorageConfig) -> None:
     """Let a JVM and a configuration of Hadoop in it reach the warehouse. Hadoop's local file system, which Spark opened
     before the jars were loaded, is closed, and the next one follows the settings."""
-    for key, value in file_io.system.items():
+    for key, value in spark_file_io(config.warehouse, storage).system.items():
         jvm.java.lang.System.setProperty(key, value)
-    if file_io.local_files is None:
+    if packages(config.warehouse) != LOCAL_PACKAGES:
         return
     root, file_system = jvm.java.net.URI.create("file:///"), jvm.org.apache.hadoop.fs.FileSystem
-    if hadoop.get("fs.file.impl") != file_io.local_files:
-        hadoop.set("fs.file.impl", file_io.local_files)
+    if hadoop.get("fs.file.impl") != LOCAL_FILE_SYSTEM:
+        hadoop.set("fs.file.impl", LOCAL_FILE_SYSTEM)
         file_system.get(root, hadoop).close()
     # No checksum file is written beside each file: Iceberg's files have checksums of their own.
     file_system.get(root, hadoop).setWriteChecksum(False)
@@ -454,7 +463,7 @@ def _use_file_io(jvm: Any, hadoop: Any, file_io: SparkFileIO) -> None:
 def catalog_settings(config: LakeConfig, storage: StorageConfig) -> dict[str, str]:
     """Return the settings of the catalog for a Spark session, secrets included."""
     catalog = config.catalog
-    settings = {f"{_PREFIX}.{key}": value for key, value in spark_file_io(config.warehouse, storage).catalog.items()}
+    settings = {f"{_PREFIX}.{key}": value for key, value in spark_file_io(config.warehouse, storage).properties.items()}
     settings[f"{_PREFIX}.warehouse"] = config.warehouse
     properties = dict(catalog.properties)
     uri = properties.pop("uri", None)
@@ -488,8 +497,8 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
 
 
 def _archive_classes() -> None:
-    """Make the archive from which later JVMs of this environment start, and compile what they would compile, unless it
-    is done. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
+    """Make the archive from which later JVMs of this environment start, and compile what they would compile, unless
+    both are done. Some JVMs write none. Raises `OSError` when the environment cannot be written."""
     from cdc_lakehouse.lake.files import content_file_json  # noqa: PLC0415 - Sessions start without it.
 
     archive = class_archive()
@@ -499,15 +508,11 @@ def _archive_classes() -> None:
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # The archive is of a JVM from its start on.
     archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.unlink(missing_ok=True)  # A JVM that starts from one writes none.
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
         config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig()
-        if archive.is_file():
-            session = build_session(config)  # The project's own class is another one.
-            keep_compiled(*open_catalog(config, storage))
-            session.stop()
-            return
         options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={part}')} {_SILENT}"
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(config)

@@ -31,7 +31,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TableHeldError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.current import update_tasks
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
+from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
     TableState,
@@ -44,7 +44,7 @@ from cdc_lakehouse.lake.current.tables import (
 from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
-from cdc_lakehouse.lake.iceberg_java import NO_TAG_CHANGES, IcebergJavaApi, TableTransaction, TagChanges
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
@@ -125,17 +125,6 @@ class TableChanges:
     @property
     def reads_new_events(self) -> bool:
         return self.state is not None and not self.reads_all_events
-
-    @property
-    def recomputed(self) -> update_tasks.RecomputedKeys | None:
-        """The keys to recompute; None when everything that is read is applied."""
-        segments = frozenset(segment.segment for segment in self.redecoded)
-        return update_tasks.RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
-
-    def spans(self) -> list[KeyedSpan]:
-        """Return the spans of the table's events."""
-        applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
-        return self.table.spans(self.number, applied, synthetic_stage(self.checkpoint_ts))
 
 
 class News:
@@ -263,10 +252,7 @@ class TableLocation(NamedTuple):
 
 
 def rename_to_source_names(
-    tables: CurrentTables,
-    locations: list[TableLocation],
-    lives: Mapping[str, Incarnation],
-    rename: Callable[[Identifier, Identifier], None],
+    tables: CurrentTables, locations: list[TableLocation], lives: Mapping[str, Incarnation]
 ) -> Holds:
     """Rename until each table has its wanted name; return holds for those that cannot get it, or whose rename fails.
     `lives` are all tables of the feed. Raises a fault of the engine: the next run continues."""
@@ -294,7 +280,9 @@ def rename_to_source_names(
             moving.remove(table)
             continue
         try:
-            rename(now, wanted)
+            # A table may be the first to move into its database.
+            tables.lake.ensure_namespace(wanted.namespace)
+            tables.lake.catalog.rename_table(now.parts, wanted.parts)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
             blocked[table.life.id] = hold_reason(error, f"be renamed from {now} to {wanted}", table.life.last.name)
             moving.remove(table)
@@ -367,18 +355,20 @@ def plan_update(
     # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or quarantine.has_discarded(changes.life.names)
+    applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
+    segments = frozenset(segment.segment for segment in changes.redecoded)
     update = replace(
         source.fold(changes.number, table.location(), schema, table.properties, skips_rejected=skips_rejected),
         stored=stored,
         emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
-        recomputed=changes.recomputed,
+        recomputed=update_tasks.RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
         tells_collisions=changes.reads_new_events,
     )
-    planned = update_tasks.PlannedTable(
-        update, tuple(changes.spans()), *changes.events, rewrites=bool(plan.rewritten) and stays
-    )
-    tags = NO_TAG_CHANGES
+    spans = source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto)
+    rewrites = bool(plan.rewritten) and stays
+    planned = update_tasks.PlannedTable(update, tuple(spans), *changes.events, rewrites=rewrites)
+    tags: TagChanges = {}
     if table.current_snapshot() is not None:
         shown = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
         if shown is None:
@@ -408,7 +398,7 @@ def commit(
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
     if lost or (planned.table.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
-    properties = {
+    properties: dict[str, str | None] = {
         names.DATABASE: changes.target.name.database,
         names.TABLE: changes.target.name.table,
         names.APPLIED_TS: str(changes.checkpoint_ts),
@@ -424,6 +414,8 @@ def commit(
         properties[names.KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
+    elif state.dropped_ts is not None:
+        properties[DROPPED_TS] = None  # A table that was renamed to a name that is not taken can return.
     if stays and changes_rows and not updated.rewritten:
         # To be compared with what Iceberg says that the commit did.
         summary |= {names.ROWS_WRITTEN: str(updated.counts.rows), names.ROWS_REMOVED: str(removed)}
@@ -445,8 +437,6 @@ def commit(
         # A snapshot is read with the schema that it was made under.
         mark=bool(planned.plan.steps) and state.snapshot_id is not None,
         properties=properties,
-        # A table that was renamed to a name that is not taken can return.
-        removed_properties=(DROPPED_TS,) if state.dropped_ts is not None and changes.life.dropped_ts is None else (),
         summary=summary,
         tags=planned.tags,
     )
@@ -581,7 +571,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             unmarked[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
     holds = unmarked | holds
-    applied, blocked = _give_names(tables, lambda: run.iceberg, done, lives | left)
+    applied, blocked = _give_names(tables, done, lives | left)
     return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
 
 
@@ -602,17 +592,10 @@ class _Turn:
 
 
 def _give_names(
-    tables: CurrentTables, iceberg: Callable[[], IcebergJavaApi], done: Sequence[_Turn],
-    lives: Mapping[str, Incarnation],
-) -> tuple[list[AppliedTable], Holds]:  # fmt: skip
+    tables: CurrentTables, done: Sequence[_Turn], lives: Mapping[str, Incarnation]
+) -> tuple[list[AppliedTable], Holds]:
     """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
     all tables of the feed."""
-
-    def rename(now: Identifier, wanted: Identifier) -> None:
-        # A table may be the first to move into its database.
-        tables.lake.ensure_namespace(wanted.namespace)
-        iceberg().rename(now, wanted)
-
     locations: list[TableLocation] = []
     for planned in (turn.planned for turn in done if turn.planned is not None):
         life, now, home = planned.changes.life, planned.state.identifier, tables.identifier(planned.changes.target.name)
@@ -621,7 +604,7 @@ def _give_names(
         parked = tables.parking_identifier(life, life.last.name)
         stays = life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
         locations.append(TableLocation(life, now, now if stays else home))
-    blocked = rename_to_source_names(tables, locations, lives, rename)
+    blocked = rename_to_source_names(tables, locations, lives)
     applied: list[AppliedTable] = []
     for turn in done:
         life = turn.changes.life

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import resource
 import sqlite3
 import sys
@@ -16,12 +15,13 @@ import pyarrow.fs
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
-from pyiceberg.exceptions import CommitStateUnknownException, ForbiddenError, ServiceUnavailableError, UnauthorizedError
 from pyspark.errors import AnalysisException, PythonException
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
+from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakeConfig
@@ -32,21 +32,20 @@ from cdc_lakehouse.errors import (
     ConfigurationError,
     DdlError,
     EngineError,
-    RunNotRecordedError,
-    TransientError,
     WarehouseFullError,
-    WarehouseUnreachableError,
 )
 from cdc_lakehouse.lake import catalog as lake_catalog
-from cdc_lakehouse.lake import sql_catalog
+from cdc_lakehouse.lake import faults, sql_catalog
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.faults import engine_errors, engine_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.holds import hold_reason
+from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.waiting import until
 
 SECRET = "hunter2"
+CASES = Path(__file__).parent / "cases"
 
 
 def lake_at(directory: Path, **catalog: str) -> Lake:
@@ -69,29 +68,18 @@ def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("catalog", "error", "said"),
-    [
-        ("sql postgresql://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'psycopg.binary.'"),
-        ("sql postgresql+psycopg2://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'psycopg2-binary'"),
-        ("sql mysql://cdc:PASS@db/lake", ConfigurationError, "uri: .*pip install 'mysqlclient'"),
-        ("sql postgres://cdc:PASS@db/lake", ConfigurationError, r"uri: its scheme .*postgresql://"),
-        ("sql postgresql://cdc:a:PASS", ConfigurationError, "uri: is not an SQLAlchemy URI: write driver:"),
-        ("sql cdc-PASS", ConfigurationError, "uri: is not an SQLAlchemy URI: write driver:"),
-        ("hive thrift://127.0.0.1:1", ConfigurationError, r"type: hive.*pip install 'pyiceberg\[hive\]'"),
-        ("rest http://cdc:PASS@127.0.0.1:1", CatalogUnreachableError, "uri"),
-        ("sql sqlite:///DIR", ConfigurationError, "uri: the database cannot be used: "),
-        ("sql sqlite:///DIR/file", ConfigurationError, "uri: the database cannot be used: "),
-        ("sql sqlite:///DIR/file/below/catalog.db", ConfigurationError, "uri: the directory .* cannot be used: Not a"),
-    ],
-)
+@pytest.mark.parametrize("case", read_cases(CASES / "catalogs.txt"), ids=str)
 def test_catalog_that_cannot_be_opened_is_named_by_its_key(
-    tmp_path: Path, without_extras: None, catalog: str, error: type[CdcError], said: str
+    tmp_path: Path, without_extras: None, case: Case, update: bool
 ) -> None:
     (tmp_path / "file").write_bytes(b"no database at all" * 100)
-    kind, _, uri = catalog.replace("PASS", SECRET).replace("DIR", str(tmp_path)).partition(" ")
-    found = refused(tmp_path, type=kind, uri=uri)
-    assert type(found) is error and re.search(f"lake.catalog.{said}", str(found)), str(found)
+
+    def refusal(line: str) -> str:
+        kind, _, uri = line.replace("PASS", SECRET).replace("DIR", str(tmp_path)).partition(" ")
+        error = refused(tmp_path, type=kind, uri=uri)
+        return f"{type(error).__name__}: {error}".replace(str(tmp_path), "DIR")
+
+    case.compare([*{refusal(line): None for line in case.own}], update=update)
 
 
 def test_directories_of_a_lake_are_made_or_named(tmp_path: Path) -> None:
@@ -181,24 +169,6 @@ def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
     assert engine_fault(missing.value) is None
 
 
-@pytest.mark.parametrize(
-    ("what", "error", "reason"),
-    [
-        ("NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist. (Request ID: H)",
-         ConfigurationError, "NO_SUCH_BUCKET: The specified bucket does not exist."),
-        ("ACCESS_DENIED during HeadObject operation: No response body.", ConfigurationError, "ACCESS_DENIED: No resp"),
-        ("UNKNOWN (HTTP status 503) during PutObject operation: Slow down", WarehouseUnreachableError, "UNKNOWN: Slow"),
-    ],
-)  # fmt: skip
-def test_fault_of_a_bucket_is_reported_without_keys(what: str, error: type[CdcError], reason: str) -> None:
-    found = OSError(f"When getting information for key 'w/secret/00000-a.json' in bucket 'b': AWS Error {what}")
-    with pytest.raises(error) as raised, engine_errors():
-        raise found
-    said = str(raised.value)
-    assert f"the bucket 'b' cannot be used ({reason}" in said and "w/secret" not in said and "Request" not in said
-    assert type(engine_fault(found)) is error, "no table is to blame"
-
-
 def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
     lake = lake_at(tmp_path)
     place = lake.location("a", "plan.json")
@@ -249,64 +219,31 @@ class JavaError(Py4JJavaError):
         return self._trace
 
 
-_ABOUT = "Traceback (most recent call last):\n  File x.py, line 1, in rows\n"
-_ICEBERG, _S3 = "org.apache.iceberg", "software.amazon.awssdk.services.s3.model.S3Exception"
-_SQL = f"{_ICEBERG}.jdbc.UncheckedSQLException: Failed"
-_NOT_FOUND = f"{_ICEBERG}.exceptions.NotFoundException: Failed to open file: /t/m.avro"
-FAULTS: list[tuple[type[CdcError] | None, list[Exception]]] = [
-    (EngineError, [
-        ConnectionRefusedError("no"), Py4JNetworkError("Error while sending"), MemoryError(),
-        PythonException("Python worker exited unexpectedly (crashed)"), PythonException(f"{_ABOUT}MemoryError"),
-        JavaError("java.lang.OutOfMemoryError: Java heap space"),
-        JavaError("org.apache.spark.SparkException: Job aborted"),
-    ]),
-    (RunNotRecordedError, [RunNotRecordedError("no")]),
-    (CatalogUnreachableError, [
-        ServiceUnavailableError("503"), CommitStateUnknownException("504"),
-        JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_BUSY] x"),
-        JavaError(_SQL, "org.postgresql.util.PSQLException: FATAL: the database system is shutting down"),
-        JavaError(_SQL, "org.postgresql.util.PSQLException: ERROR: deadlock detected"),
-        JavaError(_SQL, "org.postgresql.util.PSQLException: An I/O error occurred while sending to the backend.",
-                  "java.io.EOFException"),
-        JavaError(f"{_ICEBERG}.exceptions.ServiceUnavailableException: Service unavailable"),
-        JavaError(f"{_ICEBERG}.exceptions.RESTException: Error occurred while processing POST request",
-                  f"{_ICEBERG}.shaded.org.apache.hc.core5.http.NoHttpResponseException: rest failed to respond"),
-        UnauthorizedError("401 token expired"), JavaError(f"{_ICEBERG}.exceptions.NotAuthorizedException: expired"),
-    ]),
-    (WarehouseUnreachableError, [
-        TimeoutError("read timed out"), JavaError(f"{_S3}: Slow down (Service: S3, Status Code: 503, x)"),
-        JavaError("software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request",
-                  "java.net.ConnectException: Connection refused"),
-    ]),
-    (WarehouseFullError, [
-        OSError(28, "No space left on device"), WarehouseFullError("full"),
-        JavaError(f"{_ICEBERG}.exceptions.RuntimeIOException: Failed", "java.io.IOException: No space left on device"),
-    ]),
-    # What says something of the table at which it came up.
-    (None, [
-        PythonException(f"{_ABOUT}ValueError: 7 is no date\n"), AnalysisException("[UNRESOLVED_COLUMN] x"),
-        ForbiddenError("403"), FileNotFoundError("data.parquet"), PermissionError(13, "Permission denied"),
-        ValueError("not a date"), TransientError("another writer has changed the table"),
-        JavaError(_SQL, "org.sqlite.SQLiteException: [SQLITE_CONSTRAINT] x"),
-        JavaError(f"{_S3}: Denied (Service: S3, Status Code: 403, x)"),
-        JavaError(_NOT_FOUND, "java.io.FileNotFoundException: /t/m.avro"),
-        JavaError("java.lang.IllegalArgumentException: Cannot add column"),
-    ]),
-]  # fmt: skip
+ICEBERG = "org.apache.iceberg.exceptions"
+NAMES: dict[str, Any] = {
+    **vars(faults), **vars(errors), **vars(iceberg), "ICEBERG": ICEBERG, "JavaError": JavaError,
+    "Py4JNetworkError": Py4JNetworkError, "AnalysisException": AnalysisException, "PythonException": PythonException,
+    "TRACE": "Traceback (most recent call last):\n  File x.py, line 1, in rows\n",
+    "SQL": "org.apache.iceberg.jdbc.UncheckedSQLException: Failed",
+    "S3": "software.amazon.awssdk.services.s3.model.S3Exception",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "errors"), FAULTS, ids=lambda each: getattr(each, "__name__", ""))
-def test_error_is_a_fault_of_its_kind_or_of_its_table(kind: type[CdcError] | None, errors: list[Exception]) -> None:
-    found = {str(error): engine_fault(error) for error in errors}
-    wrong = {said: fault for said, fault in found.items() if (None if fault is None else type(fault)) != kind}
-    assert not wrong and len(found) == len(errors)
+@pytest.mark.parametrize("case", read_cases(CASES / "faults.txt"), ids=str)
+def test_error_is_a_fault_of_its_kind_or_of_its_table(case: Case, update: bool) -> None:
+    found = [engine_fault(eval(line, NAMES)) for line in case.own]
+    assert "secret" not in str(found)
+    # What a bucket says, and the kind of others.
+    texts = [f"{type(each).__name__}{f': {each}' if 'bucket' in str(each) else ''}" for each in found]
+    case.compare([*dict.fromkeys(texts)], update=update)
 
 
 def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine() -> None:
     def held(error: Exception) -> str:
         return hold_reason(error, "be written", TableName("d", "t"))
 
-    assert held(JavaError(_NOT_FOUND)) == f"the table could not be written: {_NOT_FOUND}"
+    not_found = f"{ICEBERG}.NotFoundException: Failed to open file: /t/m.avro"
+    assert held(JavaError(not_found)) == f"the table could not be written: {not_found}"
     secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
     assert held(JavaError(secret)).endswith("(java.lang.IllegalArgumentException)")
     ddl = held(DdlError("it is not known"))

@@ -181,7 +181,7 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
     assert (summary["cdc.batch"], summary["total-records"], summary["total-position-deletes"]) == ("7", "7", "2")
     assert snapshot.parent_snapshot_id == first
     assert snapshot.schema_id == after.current_schema_id
-    assert table.begin().commit(removed_properties=["cdc.columns"], properties={"cdc.applied-ts": "43"}) is None
+    assert table.begin().commit(properties={"cdc.columns": None, "cdc.applied-ts": "43"}) is None
     assert table.table.metadata.schemas == after.schemas
     properties = table.table.properties
     assert (properties["cdc.applied-ts"], properties.get("cdc.columns"), table.snapshot_id) == ("43", None, second)

@@ -406,8 +406,5 @@ def plan_tags(
     ends = zip(cuts, [*cuts, checkpoint_ts][1:], strict=True)
     over = {cut_tag(cut) for cut, until in ends if until <= window or not config.keep_all_hours}
     over |= {name for name in tags if (day := day_of_tag(name)) is not None and day < oldest_day}
-    return TagChanges(
-        {name: id for name, id in wanted.items() if name not in tags and name not in over},
-        {name: id for name, id in wanted.items() if name not in over and tags.get(name, id) != id},
-        tuple(sorted(over & tags.keys())),
-    )
+    changed = {name: id for name, id in wanted.items() if name not in over and tags.get(name) != id}
+    return changed | dict.fromkeys(sorted(over & tags.keys()))

@@ -1,8 +1,8 @@
 """The lease of a feed, which lets one run at a time work on it.
 
 It is a table without rows. A run takes the lease by a commit on top of what it read, so only one of two runs gets it;
-the table's properties say who holds it and until when. The run renews it while it lives. The lease of a run
-that died expires; another run on the same machine and in the same container sees at once that the process is gone. The
+a property of the table says who holds it and until when. The run renews it while it lives. The lease of a run that
+died expires; another run on the same machine and in the same container sees at once that the process is gone. The
 clocks of machines that run the same feed must agree within some seconds."""
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -25,14 +26,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.faults import engine_errors
-from cdc_lakehouse.lake.names import (
-    LEASE_BEFORE,
-    LEASE_EXPIRES_AT,
-    LEASE_HOST,
-    LEASE_PROCESS,
-    LEASE_RELEASED,
-    LEASE_RUN,
-)
+from cdc_lakehouse.lake.names import HOLDER
 from cdc_lakehouse.lake.tables.small_table import commit, create
 
 LEASE: Final = datetime.timedelta(seconds=120)
@@ -49,14 +43,15 @@ _SCHEMA: Final = pa.schema([("run", pa.string())])
 
 @dataclass(frozen=True)
 class Holder:
-    """The run that holds a lease, or held it last. process: see `this_process`. released: whether the run has released
-    it, which was at `expires_at` by the clock of its machine. before: for maintenance, the run that held it last."""
+    """The run that holds a lease, or held it last, as the table's property has it. process: see `this_process`.
+    released: whether the run has released it, which was at `expires_at` by the clock of its machine. before: for
+    maintenance, the run that held it last."""
 
     run: str
     host: str
     process: str
     expires_at: datetime.datetime
-    released: bool
+    released: bool = False
     before: str | None = None
 
     @property
@@ -80,9 +75,9 @@ class Lease:
 
     def __init__(self, lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime]) -> None:
         self.run, self._lake, self._feed, self._clock = run, lake, feed, clock
-        self._expires_at, self._released = clock(), threading.Event()
+        self._released = threading.Event()
         self._table: Table | None = None
-        self._before: str | None = None
+        self._holder = Holder(run, socket.gethostname(), this_process(), clock())
         self._lost: str | None = None
         self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
 
@@ -97,8 +92,8 @@ class Lease:
             until = other.expires_at.isoformat(timespec="seconds")
             said = f"{other} is not finished; it has the feed until {until}, or longer if it keeps running"
             raise ConcurrentRunError(said, feed=self._feed, advice="wait, or end it")
-        if other is not None:
-            self._before = other.before if other.is_maintenance else other.run
+        if other is not None and self._holder.is_maintenance:
+            self._holder = replace(self._holder, before=other.before if other.is_maintenance else other.run)
         try:
             if table is None:
                 # This is a run's first write, which shows problems with the warehouse.
@@ -112,7 +107,7 @@ class Lease:
 
     def require(self) -> None:
         """Raises `ConcurrentRunError` when the run has lost the lease: what it has read may be outdated."""
-        if self._lost is not None or self._clock() >= self._expires_at:
+        if self._lost is not None or self._clock() >= self._holder.expires_at:
             said = f"the lease of run {self.run} has ended: {self._lost or 'it was not renewed in time'}"
             raise ConcurrentRunError(said, feed=self._feed, advice="run again")
 
@@ -137,33 +132,25 @@ class Lease:
                 self._lost = "another run has taken it"
                 return
             except Exception as error:  # noqa: BLE001 - Whatever it is: until the lease ends it is tried again.
-                if self._clock() >= self._expires_at:
+                if self._clock() >= self._holder.expires_at:
                     self._lost = f"it could not be renewed: {error}"
                     return
 
     def _write(self, expires_at: datetime.datetime, *, released: bool = False) -> None:
         """Raises `CommitFailedException` when another run has written the lease."""
-        process = this_process()
-        properties = {
-            LEASE_RUN: self.run,
-            LEASE_HOST: socket.gethostname(),
-            LEASE_PROCESS: process,
-            LEASE_EXPIRES_AT: expires_at.isoformat(),
-            LEASE_RELEASED: str(released).lower(),
-            LEASE_BEFORE: (self._before or "") if self.run.startswith(MAINTENANCE) else "",
-        }
         assert self._table is not None, "it is taken"
-        before = _holder(self._table)
+        before, new = _holder(self._table), replace(self._holder, expires_at=expires_at, released=released)
 
         def stands(now: Table) -> bool:
             # Another writer's maintenance leaves the lease as it is; and the catalog may have a commit of which it did
             # not say so.
             holder = _holder(now)
-            return holder == before or (holder is not None and (holder.run, holder.process) == (self.run, process))
+            return holder == before or (holder is not None and (holder.run, holder.process) == (new.run, new.process))
 
         with engine_errors():
+            properties = {HOLDER: msgspec.json.encode(new).decode()}
             self._table = commit(self._table, properties=properties, keep=1, stands=stands)
-        self._expires_at = expires_at
+        self._holder = new
 
 
 def take_when_free(
@@ -192,12 +179,8 @@ def take_when_free(
 
 
 def _holder(table: Table | None) -> Holder | None:
-    stored = {} if table is None else table.properties
-    if LEASE_RUN not in stored:
-        return None
-    expires_at, released = datetime.datetime.fromisoformat(stored[LEASE_EXPIRES_AT]), stored[LEASE_RELEASED] == "true"
-    run = stored[LEASE_RUN], stored[LEASE_HOST], stored[LEASE_PROCESS]
-    return Holder(*run, expires_at, released, stored[LEASE_BEFORE] or None)
+    stored = None if table is None else table.properties.get(HOLDER)
+    return None if stored is None else msgspec.json.decode(stored, type=Holder)
 
 
 # --- Processes ---
