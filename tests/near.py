@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -56,19 +54,16 @@ class _Loader(SourceFileLoader):
             sys.pycache_prefix = before
 
 
-class _Finder(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+class _Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
         if package.split(".")[0] not in ("cdc_lakehouse", "tests") or name.startswith(("test_", "conftest")):
             return None
-        for place in path or ():
-            for file in (Path(place) / f"{name}.py", Path(place) / name / "__init__.py"):
-                if file.is_file():
-                    places = [str(file.parent)] if file.name == "__init__.py" else None
-                    return importlib.util.spec_from_file_location(
-                        fullname, file, loader=_Loader(fullname, str(file)), submodule_search_locations=places
-                    )
-        return None
+        spec = super().find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
 
 
 class Recorder:
@@ -78,7 +73,7 @@ class Recorder:
         self._reached: dict[str, set[str]] = {}
         self._seconds: dict[str, float] = {}
         builtins.__reached__ = _SEEN.add  # type: ignore[attr-defined]
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

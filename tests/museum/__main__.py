@@ -1,25 +1,109 @@
-"""Takes mendings out of a copy of the project, one at a time, and wants the tests that each patch names to fail.
+"""Real faults, kept as reverse patches: each takes one mending out of the product again, and its tests should fail.
 
-`python -m tests.museum [NAME ...] [--only-unit | --spark]`
+`python -m tests.museum [NAME ...] [--only-unit | --spark]` does that in a copy of the project, one patch at a time
+(docs/development.md).
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import click
 
-from tests.museum import ROOT, Patch, Red, patches
+ROOT = Path(__file__).parents[2]
+DIRECTORY = Path(__file__).parent
+RED = "red: "
+ONLY = " --only "
+SLOW = ("tests/spark/", "tests/servers/", "tests/chaos/")
+
+
+@dataclass(frozen=True)
+class Red:
+    """A test that turns red, whatever its parameters where it has none here. With `only` it plays one scenario."""
+
+    test: str
+    only: str = ""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it starts Spark or a server."""
+        return self.test.startswith(SLOW)
+
+    @property
+    def exists(self) -> bool:
+        path, _, name = self.test.partition("[")[0].partition("::")
+        return name in _functions(ROOT / path) and (not self.only or self._is_scenario())
+
+    def _is_scenario(self) -> bool:
+        """Whether the file of scenarios that the test plays, `[FILE-WAY]`, has that one."""
+        file = ROOT / "tests/scenarios" / f"{self.test.partition('[')[2].partition('-')[0]}.txt"
+        return file.is_file() and f"== {self.only}" in file.read_text(encoding="utf-8").splitlines()
+
+    def __str__(self) -> str:
+        return f"{self.test}{ONLY}{self.only}" if self.only else self.test
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A mending taken out again."""
+
+    path: Path
+    fault: str
+    red: tuple[Red, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def apply(self, root: Path, *options: str) -> str:
+        """Apply the patch to a tree, and return what git says against it."""
+        done = subprocess.run(
+            ["git", "apply", *options, str(self.path)],
+            cwd=root,
+            # In a directory below a repository git would leave out what is not below that directory.
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return "" if done.returncode == 0 else done.stderr or "git apply failed"
+
+
+def patches() -> list[Patch]:
+    """All patches, by name."""
+    return [_read(path) for path in sorted(DIRECTORY.glob("*.patch"))]
+
+
+def _read(path: Path) -> Patch:
+    header = path.read_text(encoding="utf-8").partition("diff --git")[0].splitlines()
+    tests = [line.removeprefix(RED).strip().partition(ONLY) for line in header if line.startswith(RED)]
+    return Patch(
+        path=path,
+        fault=" ".join(line for line in header if line and not line.startswith(RED)),
+        red=tuple(Red(test, only) for test, _, only in tests),
+    )
+
+
+@cache
+def _functions(path: Path) -> frozenset[str]:
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
 
 TIMEOUT_SECONDS: Final = 900
 
@@ -83,22 +167,22 @@ def _problem(patch: Patch, wanted: Sequence[Red], copy: Path) -> str:
     try:
         for only in dict.fromkeys(red.only for red in wanted):
             own = [red.test for red in wanted if red.only == only]
-            cases = _run([*own, *(["--only", only] if only else [])], copy)
-            if isinstance(cases, str):
-                return cases
-            green += [test for test in own if not any(red and _is_case_of(case, test) for case, red in cases)]
+            told = _run([*own, *(["--only", only] if only else [])], copy)
+            # A test without parameters stands for each of its cases.
+            green += [each for each in own if not re.search(rf"^(FAILED|ERROR) {re.escape(each)}(\[| |$)", told, re.M)]
+    except click.ClickException as error:
+        return error.message
     finally:
         patch.apply(copy, "--reverse")
     return f"stays green: {', '.join(green)}" if green else ""
 
 
-def _run(arguments: Sequence[str], copy: Path) -> list[tuple[str, bool]] | str:
-    """Run tests, and return each case with whether it failed, or why they could not be run."""
-    report = copy.parent / "report.xml"
-    report.unlink(missing_ok=True)
+def _run(arguments: Sequence[str], copy: Path) -> str:
+    """Run tests, and return the lines of those that failed. Raises `click.ClickException` with why they could not be
+    run."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", *arguments],
             cwd=copy,
             # Modules change within the second that a compiled file is dated by.
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -109,21 +193,10 @@ def _run(arguments: Sequence[str], copy: Path) -> list[tuple[str, bool]] | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"not over after {TIMEOUT_SECONDS} s"
-    if done.returncode not in (0, 1) or not report.exists():
-        return f"pytest ended with {done.returncode}: {done.stdout.strip()[-2000:]}"
-    return [
-        (f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}", bool(_faults(case)))
-        for case in ET.parse(report).getroot().iter("testcase")
-    ]
-
-
-def _faults(case: ET.Element) -> list[ET.Element]:
-    return [*case.findall("failure"), *case.findall("error")]
-
-
-def _is_case_of(case: str, test: str) -> bool:
-    return case == test or case.startswith(f"{test}[")
+        raise click.ClickException(f"not over after {TIMEOUT_SECONDS} s") from None
+    if done.returncode not in (0, 1):
+        raise click.ClickException(f"pytest ended with {done.returncode}: {done.stdout.strip()[-2000:]}")
+    return done.stdout
 
 
 if __name__ == "__main__":

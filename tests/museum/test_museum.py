@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.museum import ROOT, Patch, patches
+from tests.museum.__main__ import ROOT, Patch, patches
 
 PATCHES = patches()
 
