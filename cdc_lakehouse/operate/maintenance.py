@@ -290,7 +290,7 @@ class Maintenance:
         newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         if target.state is None or newest == BEGINNING:
             return ()
-        return plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts).removed
+        return tuple(plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts))  # It adds none.
 
     def remove_tags(self, target: MaintainedTable) -> int:
         self._iceberg.remove_tags(target.identifier, self.expired_tags(target))
