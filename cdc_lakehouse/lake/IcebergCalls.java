@@ -123,12 +123,6 @@ public class IcebergCalls {
     return ContentFileParser.fromJson((JsonNode) node, table.specs());
   }
 
-  static Type type(String name) {
-    return name.equals("list<float>")
-        ? (Type) Types.ListType.ofOptional(0, Types.FloatType.get())
-        : (Type) Types.fromPrimitiveString(name);
-  }
-
   private static TableIdentifier identifier(JsonNode node) {
     return TableIdentifierParser.fromJson(node);
   }
@@ -188,6 +182,12 @@ public class IcebergCalls {
       }
       update.commit();
       evolved = true;
+    }
+
+    private static Type type(String name) {
+      return name.equals("list<float>")
+          ? (Type) Types.ListType.ofOptional(0, Types.FloatType.get())
+          : (Type) Types.fromPrimitiveString(name);
     }
 
     /** Iceberg itself would treat a value that the type cannot hold as no default. */
