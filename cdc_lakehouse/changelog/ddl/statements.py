@@ -1006,17 +1006,6 @@ def _drop_database(cursor: Cursor) -> ddl.Clauses:
     return (ddl.OfDatabase("drop_database", cursor.name("a database")),)
 
 
-def _create_view(cursor: Cursor) -> ddl.Clauses:
-    """Read CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
-    cursor.accept("IF", "NOT", "EXISTS")
-    cursor.table_name()
-    if cursor.at("("):
-        cursor.parenthesized()
-    cursor.expect("AS")
-    cursor.skip_rest()
-    return (ddl.OtherClause(None, "create_view"),)
-
-
 def _create(cursor: Cursor) -> ddl.Clauses:
     replaces = cursor.accept("OR", "REPLACE")
     _skip_definer(cursor)
@@ -1033,20 +1022,13 @@ def _alter_object(cursor: Cursor) -> ddl.Clauses:
     return cursor.expect_longest(_ALTER, "what is altered")(cursor)
 
 
+_DEFINED: Final = ("VIEW", "PROCEDURE", "FUNCTION", "AGGREGATE", "TRIGGER", "EVENT")
+
+
 def _skip_definer(cursor: Cursor) -> None:
-    """Skip ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., in this order."""
-    if cursor.accept("ALGORITHM"):
-        cursor.expect("=")
-        cursor.name("an algorithm")
-    if cursor.accept("DEFINER"):
-        cursor.expect("=")
-        cursor.word_or_string("a user")
-        if cursor.accept("("):
-            cursor.expect(")")
-        if cursor.accept("@"):
-            cursor.word_or_string("a host")
-    if cursor.accept("SQL", "SECURITY"):
-        cursor.expect_any(("DEFINER", "INVOKER"), "DEFINER or INVOKER")
+    """Skip ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., which stand before views and programs alone."""
+    if cursor.token.word in ("ALGORITHM", "DEFINER", "SQL"):
+        cursor.skip_until(_DEFINED)
 
 
 def _no_effect(kind: str, *, alone: bool = False) -> Statement:
@@ -1094,7 +1076,7 @@ _drop_temporary: Final = partial(_drop_tables, temporary=True)
 _CREATE: Final[dict[tuple[str, ...], Statement]] = {
     ("TABLE",): _create_table, ("TEMPORARY", "TABLE"): _create_temporary,
     ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary, ("DATABASE",): _create_database,
-    ("SCHEMA",): _create_database, ("VIEW",): _create_view, ("SEQUENCE",): _sequence,
+    ("SCHEMA",): _create_database, ("VIEW",): _no_effect("create_view"), ("SEQUENCE",): _sequence,
     ("PLACEMENT", "POLICY"): _policy, **_rows(_other, _OBJECTS), **_rows(_routine, _ROUTINES),
     ("UNIQUE", "INDEX"): partial(_read_create_index, is_unique=True),
     **_rows(_read_create_index, ("INDEX", "FULLTEXT INDEX", "SPATIAL INDEX", "VECTOR INDEX", "COLUMNAR INDEX")),
@@ -1103,7 +1085,7 @@ _CREATE: Final[dict[tuple[str, ...], Statement]] = {
 _ALTER: Final[dict[tuple[str, ...], Statement]] = {
     **_rows(_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
     **_rows(_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
-    **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _create_view,
+    **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _no_effect("create_view"),
     ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
     **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
 }  # fmt: skip
