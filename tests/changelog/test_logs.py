@@ -1,5 +1,4 @@
-"""Logs of DDL, and the table versions that they make: `cases/*.txt`; which table a name stood for at any time; and that
-a history is the same however it is read.
+"""Logs of DDL, and the table versions that they make: `cases/*.txt`; and that a history is the same however it is read.
 
 A line is an entry of the log: `[TS ]TABLE: STATEMENT` as topics and Canal servers have it, `[TS ]TABLE row a=int b=`
 for the columns of a row, or `[TS ]TABLE ACTION [a:int:pk b]: STATEMENT` for a schema file, with TiDB's number and the
@@ -25,19 +24,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
-from tests.changelog.statements import (
-    CREATE,
-    DROP,
-    DROP_DATABASE,
-    RENAME,
-    change,
-    columns,
-    files_of,
-    history,
-    in_any_case,
-    in_odd_case,
-    verdicts,
-)  # fmt: skip
+from tests.changelog.statements import CREATE, columns, files_of, history, in_any_case, in_odd_case, verdicts
 from tests.chaos import history as chaos
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.changefeed import Changefeed
@@ -161,63 +148,6 @@ def test_log_in_pieces_makes_the_same_versions(case: Case) -> None:
         found = History(found.versions)
         found.apply([each])
     assert list(found.versions) == played(log, **options)
-
-
-# --- Names, and random histories ---
-
-SPEC = "id:bigint:pk v"
-
-
-def create(ts: int, name: str) -> SchemaChange:
-    return change(ts, name, CREATE, f"CREATE TABLE {quoted(name)} (`id` BIGINT PRIMARY KEY, `v` INT)", SPEC)
-
-
-def rename(ts: int, old: str, new: str) -> SchemaChange:
-    return change(ts, new, RENAME, f"RENAME TABLE {quoted(old)} TO {quoted(new)}", SPEC)
-
-
-def drop(ts: int, name: str) -> SchemaChange:
-    return change(ts, name, DROP, f"DROP TABLE {quoted(name)}", SPEC)
-
-
-def drop_database(ts: int, name: str) -> SchemaChange:
-    return change(ts, name, DROP_DATABASE, f"DROP DATABASE `{name}`")
-
-
-def quoted(name: str) -> str:
-    return ".".join(f"`{part}`" for part in name.split("."))
-
-
-def owners(found: History, name: str, commit_ts: int) -> list[str]:
-    """The incarnations that events of a name at a time belong to: one, or none."""
-    return [
-        life.id
-        for life in found.incarnations().values()
-        for span in life.spans()
-        if str(span.name) == name and span.above < commit_ts and (span.upto is None or commit_ts <= span.upto)
-    ]
-
-
-BORN = [create(10, "db.a"), create(11, "db.b")]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "after"),
-    [
-        ([("a", "tmp"), ("b", "a"), ("tmp", "b")], {"a": ["db.b#1"], "b": ["db.a#1"], "tmp": []}),
-        ([("b", "c"), ("a", "b"), ("c", "d")], {"a": [], "b": ["db.a#1"], "c": [], "d": ["db.b#1"]}),
-        ([("a", "z"), ("z", "y"), ("y", "x")], {"a": [], "b": ["db.b#1"], "x": ["db.a#1"], "y": [], "z": []}),
-    ],
-    ids=["swap", "chain", "several names within one statement"],
-)
-def test_renames_of_one_statement_in_any_order_of_their_files(
-    pairs: list[tuple[str, str]], after: dict[str, list[str]]
-) -> None:
-    before = {"a": ["db.a#1"], "b": ["db.b#1"]}
-    for order in itertools.permutations(pairs):
-        found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in order))
-        for ts, expected in ((20, {name: list[str]() for name in after} | before), (21, after)):
-            assert {name: owners(found, f"db.{name}", ts) for name in expected} == expected
 
 
 # --- Random histories of `tests/chaos`, which compares the rows that they leave ---
