@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (2_134, 11),
-    "cdc_lakehouse/changelog": (4_796, 15),
+    "cdc_lakehouse/changelog": (4_778, 15),
     "cdc_lakehouse/commands": (4_190, 17),
     "cdc_lakehouse/config": (1_787, 7),
     "cdc_lakehouse/decoders": (5_125, 19),
@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_201, 22),
     "cdc_lakehouse/*.py": (842, 5),
-    "tests": (32_254, 168),
+    "tests": (32_184, 168),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
