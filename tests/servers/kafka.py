@@ -39,45 +39,6 @@ from tests.kit.waiting import until
 from tests.servers.process import free_port, running
 from tests.servers.tools import kafka, run_tool
 
-# Small and quick: a broker of a few topics. Its log cleaner and retention look every moment, so that tests need not
-# wait for them.
-_JVM: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
-_SETTINGS: Final = """
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-log.dirs={directory}/data
-auto.create.topics.enable=false
-broker.session.timeout.ms=1000
-broker.heartbeat.interval.ms=200
-num.network.threads=1
-num.io.threads=2
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=1
-group.initial.rebalance.delay.ms=0
-log.cleaner.backoff.ms=100
-log.cleaner.dedupe.buffer.size=2097152
-log.initial.task.delay.ms=100
-log.retention.ms=-1
-log.segment.delete.delay.ms=100
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:ANONYMOUS
-listener.name.secure.sasl.enabled.mechanisms=PLAIN
-listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
-user_{user}="{password}";
-listener.name.secure.ssl.keystore.type=PKCS12
-listener.name.secure.ssl.keystore.location={directory}/keys.p12
-listener.name.secure.ssl.keystore.password={password}
-listener.name.secure.ssl.key.password={password}
-"""
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -113,10 +74,11 @@ class Broker:
         run_tool(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store], seconds=180, tries=1)
         ports = {"plain": self._plain, "secure": self._secure, "controller": free_port()}
         secrets = {"user": self.USER, "password": self.PASSWORD}
-        self._settings.write_text(_SETTINGS.format(directory=directory, **ports, **secrets))
+        settings = Path(__file__).with_name("broker.properties").read_text(encoding="utf-8")
+        self._settings.write_text(settings.format(directory=directory, **ports, **secrets))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        storage = [*_JVM, kafka(), "kafka.tools.StorageTool"]
-        run_tool([*storage, "format", f"--cluster-id={cluster}", "-c", str(self._settings)], seconds=180, tries=1)
+        storage = [*kafka("kafka.tools.StorageTool"), "format"]
+        run_tool([*storage, f"--cluster-id={cluster}", "-c", str(self._settings)], seconds=180, tries=1)
 
     def __enter__(self) -> Broker:
         self.start()
@@ -126,7 +88,7 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        command = [*_JVM, kafka(), "kafka.Kafka", str(self._settings)]
+        command = [*kafka("kafka.Kafka"), str(self._settings)]
         self._running.enter_context(running(command, self._plain, self._directory / "log"))
         # It takes connections a moment before it is its own controller.
         self.admin.describe_cluster(request_timeout=30).result()

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that does what networks and stores do on bad days."""
+"""A proxy before a server that does what networks, stores and catalogs do on bad days."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 from tests.kit.receivers import served
 
 Applies = Callable[[str], bool]
-"""Whether a request, by its path with the query, is one to spoil."""
+"""Whether a request, by its method and its path with the query, is one to spoil."""
 
 
-def listing(path: str) -> bool:
-    return "list-type=2" in path
+def listing(request: str) -> bool:
+    return "list-type=2" in request
 
 
 def reading(name: str) -> Applies:
     """Reads of the object with this name at the end of its path."""
-    return lambda path: urllib.parse.unquote(path.partition("?")[0]).endswith(name)
+    return lambda request: urllib.parse.unquote(request.partition("?")[0]).endswith(name)
 
 
 @dataclass
@@ -62,10 +62,10 @@ class Proxy:
         self.faults.append(Fault(**fault))
         return self.faults[-1]
 
-    def take(self, path: str) -> Fault:
+    def take(self, request: str) -> Fault:
         with self.lock:
             for fault in self.faults:
-                if fault.seen < fault.times and fault.applies(path):
+                if fault.seen < fault.times and fault.applies(request):
                     fault.seen += 1
                     return fault
         return Fault()
@@ -80,7 +80,7 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            fault = proxy.take(self.path)
+            fault = proxy.take(f"{self.command} {self.path}")
             time.sleep(fault.wait)
             if fault.before is not None:
                 fault.before()

@@ -8,6 +8,7 @@ import datetime
 import json
 import os
 import random
+import re
 import runpy
 import shutil
 import signal
@@ -17,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,9 +38,10 @@ from tests.kit.shop import check_shop, shop_of
 from tests.kit.waiting import until
 from tests.lake import CREATE, NOON, change
 from tests.servers import tools
-from tests.servers.buckets import Mirror, S3Bucket
+from tests.servers.buckets import S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.process import free_port, running
+from tests.servers.proxy import proxy_before
 from tests.servers.tools import CACHE, rest_catalog, rows_in_duckdb, uv, wheel
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -279,93 +281,122 @@ def wait_for_run(port: int, logs: Path) -> dict[str, Any]:
     return until(ended, SECONDS, shown=lambda: {path.name: path.read_text()[-3000:] for path in logs.glob("*.log")})
 
 
-@pytest.mark.long
-def test_feed_in_a_rest_catalog_on_s3_is_true(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
-    sample(installed, tmp_path / "demo")
-    bucket = S3Bucket(s3.endpoint, prefix="sink")
-    mirror = Mirror(tmp_path / "demo/sink", bucket)
-    mirror.sync()
-    prefetch(installed)
-    port = free_port()
-    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{port}", "token": "${TOKEN}", "warehouse": "demo"}
-    lake = {"warehouse": f"s3://{bucket.name}/lake", "catalog": catalog}
-    storage = {**bucket.storage["s3"], "access_key_id": "${ACCESS}", "secret_access_key": "${SECRET}"}
-    feed = yaml.safe_load((tmp_path / "demo/lakehouse.yaml").read_text())["feeds"][0]
-    feed["source"]["uri"] = bucket.uri
-    config = tmp_path / "lakehouse.yaml"
-    config.write_text(yaml.safe_dump({"lake": lake, "storage": {"s3": storage}, "feeds": [feed]}), encoding="utf-8")
-    env = {
-        "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS), "TOKEN": TOKEN,
-        "ACCESS": S3Bucket.ACCESS, "SECRET": S3Bucket.SECRET, "DAGSTER_HOME": str(tmp_path),
-    }  # fmt: skip
-    jars = LakeConfig.model_validate({**lake, "catalog": {**catalog, "token": TOKEN}})
-    server = [
-        *rest_catalog(JARS / jar_directory(jars).name), str(port), f"token={TOKEN}",
-        f"uri=jdbc:sqlite:{tmp_path}/rest.db", f"warehouse={lake['warehouse']}",
-        "jdbc.schema-version=V1", "io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"s3.endpoint={s3.endpoint}",
-        "s3.path-style-access=true", "client.region=us-east-1", f"s3.access-key-id={S3Bucket.ACCESS}",
-        f"s3.secret-access-key={S3Bucket.SECRET}",
-    ]  # fmt: skip
+# --- Catalogs of a team: what reaches them, and when processes are killed that commit there ---
 
-    def run_and_check() -> None:
-        (done,) = json.loads(installed.run("cdc-lakehouse", "run", "--json", env=env))["feeds"]
-        assert done["error"] is None
-        check_tables(tables(installed, env), tmp_path / "demo/sink")
-
-    with running(server, port, tmp_path / "rest.log"):
-        assert "a table was made in the rest catalog" in installed.run("cdc-lakehouse", "doctor", env=env)
-        run_and_check()
-    more = ["--directory", str(tmp_path / "demo"), "--follow", "--batches", "2", "--pause", "0.1"]
-    installed.run("cdc-lakehouse", "sample", *more)
-    mirror.sync()
-    with running(server, port, tmp_path / "rest.log"):
-        run_and_check()
-        printed = installed.run("cdc-lakehouse", "connect", "duckdb", "shop.orders", env=env)
-        keys = {"AWS_ACCESS_KEY_ID": S3Bucket.ACCESS, "AWS_SECRET_ACCESS_KEY": S3Bucket.SECRET}
-        rows = rows_in_duckdb(printed.replace("(not shown)", TOKEN).replace("SELECT *", "SELECT count(*)"), keys)
-        assert rows == [(tables(installed, env)["shop.orders"],)]
-    assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
+Processes = Sequence[subprocess.Popen[bytes]]
 
 
-@pytest.mark.long
-def test_two_feeds_in_postgres_are_true_after_kills(
-    installed: Installed, postgres: int, tmp_path: Path, home: Path
-) -> None:
-    """Both run at once, each killed at any moment, until they are let through."""
-    places, feeds = {name: tmp_path / name for name in ("north", "south")}, list[dict[str, Any]]()
-    for name, place in places.items():
-        sample(installed, place)
-        (feed,) = yaml.safe_load((place / "lakehouse.yaml").read_text())["feeds"]
-        feeds.append({**feed, "name": name, "namespace": name, "source": {**feed["source"], "uri": f"{place}/sink"}})
+@dataclass(frozen=True)
+class Place:
+    """Where two feeds have their tables: `sections` of the configuration, with what is secret in `environment`. `kill`
+    ends runs at a moment that it draws, and `read` looks at the tables in the end."""
+
+    sections: dict[str, Any]
+    environment: dict[str, str]
+    kill: Callable[[random.Random, Processes], object]
+    read: Callable[[Callable[[str], str]], object] = lambda connect: None
+
+
+@contextlib.contextmanager
+def in_postgres(installed: Installed, postgres: int, directory: Path) -> Iterator[Place]:
     uri = f"postgresql+psycopg://dagster:${{PASSWORD}}@127.0.0.1:{postgres}/iceberg"
-    lake = {"warehouse": str(tmp_path / "warehouse"), "catalog": {"type": "sql", "uri": uri}}
-    config = tmp_path / "lakehouse.yaml"
-    config.write_text(yaml.safe_dump({"lake": lake, "feeds": feeds}), encoding="utf-8")
-    env = {
-        "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS), "PASSWORD": PASSWORD,
-        "DAGSTER_HOME": str(tmp_path),
-    }  # fmt: skip
+    lake = {"warehouse": str(directory / "warehouse"), "catalog": {"type": "sql", "uri": uri}}
+
+    def kill(draw: random.Random, runs: Processes) -> None:
+        time.sleep(draw.uniform(2, 9))
+        end(runs)
+
     prefetch(installed, "--warehouse", "file:///any", "--catalog-uri", "postgresql://any")
-    seed, killed = random.SystemRandom().randrange(10_000), 0
-    draw = random.Random(seed)
-    for number in range(9):
-        with contextlib.ExitStack() as stack:
-            started: list[subprocess.Popen[bytes]] = []
-            for name, place in places.items():
-                installed.run("cdc-lakehouse", "sample", "--directory", str(place), "--follow", "--batches", "1")
-                command = [installed.program("cdc-lakehouse"), "run", "--feed", name]
-                run = running(command, None, tmp_path / f"{name}.log", installed.variables(env), tmp_path)
-                started.append(stack.enter_context(run))
-            time.sleep(draw.uniform(2, 9) if number < 8 else 0)
-            for process in started:
-                if number < 8:
-                    killed += process.poll() is None
-                    process.kill()
-                assert process.wait(SECONDS) in ((0, -signal.SIGKILL) if number < 8 else (0,)), (seed, number)
-    assert killed > 3, seed
-    found = tables(installed, env, *places)
-    for name, place in places.items():
-        check_tables({table.replace(name, "shop"): rows for table, rows in found.items()}, place / "sink")
+    yield Place({"lake": lake}, {"PASSWORD": PASSWORD}, kill)
+
+
+@contextlib.contextmanager
+def in_rest_catalog(installed: Installed, s3: S3Server, directory: Path) -> Iterator[Place]:
+    """A proxy before it ends the runs when their n-th commit has come that far, which it then passes on, or not."""
+    prefetch(installed)
+    bucket, port = S3Bucket(s3.endpoint), free_port()
+    with proxy_before(f"http://127.0.0.1:{port}") as proxy:
+        catalog = {"type": "rest", "uri": proxy.endpoint, "token": "${TOKEN}", "warehouse": "demo"}
+        lake = {"warehouse": f"s3://{bucket.name}/lake", "catalog": catalog}
+        secrets = {"access_key_id": "${ACCESS}", "secret_access_key": "${SECRET}"}
+        sections = {"lake": lake, "storage": {"s3": {**bucket.storage["s3"], **secrets}}}
+        environment = {"TOKEN": TOKEN, "ACCESS": S3Bucket.ACCESS, "SECRET": S3Bucket.SECRET}
+        jars = LakeConfig.model_validate({**lake, "catalog": {**catalog, "token": TOKEN}})
+        server = [
+            *rest_catalog(JARS / jar_directory(jars).name), str(port), f"token={TOKEN}",
+            f"uri=jdbc:sqlite:{directory}/rest.db", f"warehouse={lake['warehouse']}",
+            "jdbc.schema-version=V1", "io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"s3.endpoint={s3.endpoint}",
+            "s3.path-style-access=true", "client.region=us-east-1", f"s3.access-key-id={S3Bucket.ACCESS}",
+            f"s3.secret-access-key={S3Bucket.SECRET}",
+        ]  # fmt: skip
+
+        def commits(request: str) -> bool:
+            return re.match("POST /v1/namespaces/[^/]+/tables/", request) is not None
+
+        def kill(draw: random.Random, runs: Processes) -> None:
+            passed = proxy.add(applies=commits, times=draw.randint(1, 15))
+            last = proxy.add(applies=commits, before=lambda: end(runs), status=draw.choice((None, 503)))
+            for run in runs:
+                run.wait(SECONDS)
+            passed.times = last.times = 0
+
+        def read(connect: Callable[[str], str]) -> None:
+            keys = {"AWS_ACCESS_KEY_ID": S3Bucket.ACCESS, "AWS_SECRET_ACCESS_KEY": S3Bucket.SECRET}
+            printed = connect("north").replace("(not shown)", TOKEN).replace("SELECT *", "SELECT count(*)")
+            assert rows_in_duckdb(printed, keys) == [(len(shop_of(directory / "north/sink").content["orders"]),)]
+
+        with running(server, port, directory / "rest.log"):
+            yield Place(sections, environment, kill, read)
+
+
+def end(runs: Processes) -> None:
+    for run in runs:
+        run.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("catalog", ["sql", "rest"])
+def test_two_feeds_in_a_catalog_are_true_after_kills(
+    catalog: str, installed: Installed, tmp_path: Path, home: Path, request: pytest.FixtureRequest
+) -> None:
+    """Both run at once, and both are killed, until they are let through."""
+    names, config, times = ("north", "south"), tmp_path / "lakehouse.yaml", 6
+    seed = random.SystemRandom().randrange(10_000)
+    draw, killed, feeds = random.Random(seed), 0, list[dict[str, Any]]()
+    for name in names:
+        sample(installed, tmp_path / name)
+        (feed,) = yaml.safe_load((tmp_path / name / "lakehouse.yaml").read_text())["feeds"]
+        source = {**feed["source"], "uri": f"{tmp_path / name}/sink"}
+        feeds.append({**feed, "name": name, "namespace": name, "source": source})
+    of, server = {"sql": (in_postgres, "postgres"), "rest": (in_rest_catalog, "s3")}[catalog]
+    with of(installed, request.getfixturevalue(server), tmp_path) as place:
+        config.write_text(yaml.safe_dump({**place.sections, "feeds": feeds}), encoding="utf-8")
+        env = {
+            "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS),
+            "DAGSTER_HOME": str(tmp_path), **place.environment,
+        }  # fmt: skip
+        assert f"a table was made in the {catalog} catalog" in installed.run("cdc-lakehouse", "doctor", env=env)
+        for number in range(times + 1):
+            with contextlib.ExitStack() as stack:
+                runs: list[subprocess.Popen[bytes]] = []
+                for name in names:
+                    more = ["--directory", str(tmp_path / name), "--follow", "--batches", "1", "--pause", "0.1"]
+                    installed.run("cdc-lakehouse", "sample", *more)
+                    command = [installed.program("cdc-lakehouse"), "run", "--feed", name]
+                    run = running(command, None, tmp_path / f"{name}.log", installed.variables(env), tmp_path)
+                    runs.append(stack.enter_context(run))
+                if number < times:
+                    place.kill(draw, runs)
+                codes = {run.wait(SECONDS) for run in runs}
+                killed += -signal.SIGKILL in codes
+                assert codes <= ({0, -signal.SIGKILL} if number < times else {0}), (seed, number)
+        assert killed > 2, seed
+        found = tables(installed, env, *names)
+        for name in names:
+            check_tables({table.replace(name, "shop"): rows for table, rows in found.items()}, tmp_path / name / "sink")
+        words = ("cdc-lakehouse", "connect", "duckdb", "shop.orders", "--feed")
+        place.read(lambda feed: installed.run(*words, feed, env=env))
+    assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 
 HERE: Final = "{}.{}".format(*sys.version_info)

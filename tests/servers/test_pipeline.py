@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import os
 import re
@@ -23,13 +24,12 @@ from tests.kit import data_sets as packed
 from tests.kit.changefeed import Changefeed
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumps import dump_of
-from tests.kit.hand_sinks import COLUMNS as SINK_COLUMNS
-from tests.kit.hand_sinks import CREATE, CSV, HandSink, put
 from tests.kit.kafka import MemoryTopic
-from tests.kit.kills import KillAtCommit, kill_everywhere
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.kills import KillAtCommit
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.log import Column, Ddl, RowChange, fold, seen
 from tests.kit.processes import started
+from tests.kit.scenarios import load, play
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
 from tests.servers.buckets import WRITER, Bucket, Mirror, S3Bucket, s3_storage
@@ -433,43 +433,13 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("warehouse", ["s3"], indirect=True)
-def test_feed_on_s3_is_killed_compacted_and_decoded_again(warehouse: Make) -> None:
-    """As one on a disk (`tests/scenarios/kills.txt`): what is there after each kill is continued, and all dates come
-    again, from the archive."""
-    found = warehouse(source={**CSV, "archive": True}, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
-    lake, sink = found.lake, HandSink(found.lake.sink)
-    for name in ("p", "u"):
-        sink.schema(name, 1, *SINK_COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
-    expected: dict[str, list[tuple[Any, ...]]] = {}
-    for number in range(3):
-        at = 10 * (number + 1)
-        for name in ("p", "u"):
-            put(sink, name, 1, ("I", at, number, 1), ("I", at, 50 + number, 1), index=number * 2 + 1)
-            put(sink, name, 1, ("U", at + 1, number, 2), ("D", at + 2, 50, 0), index=number * 2 + 2)
-            expected[name] = [(n, 2, f"{name}{10 * (n + 1) + 1}") for n in range(number + 1)]
-            expected[name] += [(50 + n, 1, f"{name}{10 * (n + 1)}") for n in range(1, number + 1)]
-        sink.checkpoint(at + 5)
-        if number < 2:
-            lake.go_through()
-        else:
-            hit = kill_everywhere(lake, lambda: run_all(lake.run()))
-            # Both tables are committed at once: either may be the first.
-            assert {"update segments", "update events"} < set(hit) and {"update d.p", "update d.u"} & set(hit), hit
-        assert lake.all_rows() == expected
-        check_events(lake)
-    plan = {each.table: each.counts["compacted_files"] for each in found.maintain(dry_run=True).tables}
-    assert all(count > 1 for count in plan.values()), plan
-    found.maintain()
-    assert lake.all_rows() == expected
-    for table in lake.tables().values():
-        assert len(list(table.scan().plan_files())) == 1
-    before = lake.events_by_segment()
-    for path in sorted(lake.sink.rglob("CDC*[0-9].csv")):
-        path.unlink()
-    dates = frozenset({row["feed_date"] for row in lake.machinery("segments")})
-    assert not run_all(lake.run(dates=dates, rebuild=lake.names())).applied.held
-    assert (lake.all_rows(), lake.events_by_segment()) == (expected, before)
+def test_scenario_in_a_warehouse_on_s3_ends_as_written(
+    s3: S3Server, lake_elsewhere: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cases/warehouse.txt`; those of tests/scenarios are on a disk."""
+    bucket, file = S3Bucket(s3.endpoint, prefix="ware house"), load(Path(__file__).with_name("cases") / "warehouse.txt")
+    new_lake = functools.partial(lake_elsewhere, warehouse=bucket.uri, storage=bucket.storage)
+    play(file, file.ways[0], new_lake, monkeypatch)
 
 
 # --- A cluster of Spark's own: a master and two workers, each a process ---

