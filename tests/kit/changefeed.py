@@ -247,52 +247,40 @@ def _partition(table: Table, row: Values) -> str:
 
 def statement(ddl: Ddl, tables: Tables, database: str) -> str:
     """The text of a statement, before it is carried out on `tables`."""
-    name = table_name(database, ddl.table)
+    own = table_name(database, ddl.table)
+    table, other = own.quoted, table_name(database, ddl.new_name).quoted
+    name, new_name, key = quoted(ddl.name), quoted(ddl.new_name), ", ".join(map(quoted, ddl.key))
+    old_key = tables[ddl.table].key if ddl.table in tables else ()
+    column = "" if ddl.column is None else column_definition(_source_column(ddl.column, key=ddl.name in old_key))
     match ddl.kind:
-        case "alter":
-            return f"ALTER TABLE {name.quoted} {ddl.query}"
-        case "drop partition" | "truncate partition":
-            return f"ALTER TABLE {name.quoted} {ddl.kind.upper()} `{ddl.name}`"
-        case "remove partitioning":
-            return f"ALTER TABLE {name.quoted} REMOVE PARTITIONING"
-        case "drop key":
-            return f"ALTER TABLE {name.quoted} DROP PRIMARY KEY"
         case "older":
             return ""
         case "create":
-            created = create_statement(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
+            created = create_statement(own, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
             by = f" PARTITION BY {ddl.query}" if ddl.query else ""
             return created + (_PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else by)
-        case "drop":
-            return f"DROP TABLE {name.quoted}"
+        case "drop" | "truncate":
+            return f"{ddl.kind.upper()} TABLE {table}"
         case "recover":
-            other = "" if ddl.new_name == ddl.table else f" TO {quoted(ddl.new_name)}"
-            return f"{'FLASHBACK' if other or ddl.commit_ts % 7 < 4 else 'RECOVER'} TABLE {name.quoted}{other}"
-        case "truncate":
-            return f"TRUNCATE TABLE {name.quoted}"
+            to = "" if ddl.new_name == ddl.table else f" TO {new_name}"
+            return f"{'FLASHBACK' if to or ddl.commit_ts % 7 < 4 else 'RECOVER'} TABLE {table}{to}"
         case "rename table":
-            return f"RENAME TABLE {name.quoted} TO {table_name(database, ddl.new_name).quoted}"
-        case "add":
-            assert ddl.column is not None
-            place = " FIRST" if ddl.first else ""
-            definition = column_definition(_source_column(ddl.column, key=False))
-            return f"ALTER TABLE {name.quoted} ADD COLUMN {definition}{place}"
-        case "retype":
-            assert ddl.column is not None
-            definition = column_definition(_source_column(ddl.column, key=ddl.name in tables[ddl.table].key))
-            return f"ALTER TABLE {name.quoted} MODIFY COLUMN {definition}"
-        case "rekey":
-            key = ", ".join(quoted(column) for column in ddl.key)
-            dropped = "DROP PRIMARY KEY, " if tables[ddl.table].key else ""
-            return f"ALTER TABLE {name.quoted} {dropped}ADD PRIMARY KEY ({key})"
-        case "exchange":
-            other = table_name(database, ddl.new_name).quoted
-            return f"ALTER TABLE {name.quoted} EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}{ddl.query}"
-        case "drop column":
-            return f"ALTER TABLE {name.quoted} DROP COLUMN {quoted(ddl.name)}"
-        case "rename column":
-            old, new = quoted(ddl.name), quoted(ddl.new_name)
-            return f"ALTER TABLE {name.quoted} RENAME COLUMN {old} TO {new}"
+            return f"RENAME TABLE {table} TO {other}"
+        case kind:
+            clause = {
+                "alter": ddl.query,
+                "drop partition": f"DROP PARTITION {name}",
+                "truncate partition": f"TRUNCATE PARTITION {name}",
+                "remove partitioning": "REMOVE PARTITIONING",
+                "drop key": "DROP PRIMARY KEY",
+                "add": f"ADD COLUMN {column}{' FIRST' * ddl.first}",
+                "retype": f"MODIFY COLUMN {column}",
+                "rekey": f"{'DROP PRIMARY KEY, ' if old_key else ''}ADD PRIMARY KEY ({key})",
+                "exchange": f"EXCHANGE PARTITION {name} WITH TABLE {other}{ddl.query}",
+                "drop column": f"DROP COLUMN {name}",
+                "rename column": f"RENAME COLUMN {name} TO {new_name}",
+            }[kind]
+            return f"ALTER TABLE {table} {clause}"
 
 
 def _source_columns(table: Table) -> Iterable[SourceColumn]:

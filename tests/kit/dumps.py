@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import google_crc32c
 import pyarrow as pa
@@ -304,26 +305,35 @@ def dumpling(
 ) -> Path:
     """A finished dump; of TiDB at `TSO`, unless `status` says otherwise."""
     options = csv or DumpCsv()
-    for table in tables:
-        database, name = dumpling_name(table.database), dumpling_name(table.name)
-        create = f"{NAMES_BINARY}CREATE DATABASE {quoted(table.database)};\n"
-        write(root, f"{database}-schema-create.sql", create, suffix)
-        write(root, f"{database}.{name}-schema.sql", f"{NAMES_BINARY}{table.create};\n", suffix)
-        for index, rows in enumerate(table.chunks(rows_per_file)):
-            if filetype == "sql":
-                named = complete_insert or len(table.columns) != len(table.row_columns)
-                notation = InsertNotation(tuple(table.row_columns), options.escape_backslash)
-                writer = InsertWriter(notation, "dumpling", named, len(rows), table=table.name)
-                content = NAMES_BINARY.encode() + writer.statements(rows)
-            else:
-                marks = (options.separator, options.delimiter, options.null, options.line_terminator)
-                rules = (options.escape_backslash, options.header, options.binary)
-                notation = TextNotation(tuple(table.row_columns), *(each.encode() for each in marks), *rules)
-                content = TextWriter(notation, letters="0nr").file(rows)
-            write(root, f"{database}.{name}.{number.format(index)}.{filetype}", content, suffix)
+    for table, stem, index, rows in _parts(root, tables, dumpling_name, NAMES_BINARY, "", suffix, rows_per_file):
+        if filetype == "sql":
+            named = complete_insert or len(table.columns) != len(table.row_columns)
+            notation = InsertNotation(tuple(table.row_columns), options.escape_backslash)
+            writer = InsertWriter(notation, "dumpling", named, len(rows), table=table.name)
+            content = NAMES_BINARY.encode() + writer.statements(rows)
+        else:
+            marks = (options.separator, options.delimiter, options.null, options.line_terminator)
+            rules = (options.escape_backslash, options.header, options.binary)
+            notation = TextNotation(tuple(table.row_columns), *(each.encode() for each in marks), *rules)
+            content = TextWriter(notation, letters="0nr").file(rows)
+        write(root, f"{stem}.{number.format(index)}.{filetype}", content, suffix)
     times = ("Started dump at: 2026-06-10 01:02:03\n", "Finished dump at: 2026-06-10 01:02:09\n")
     write(root, "metadata", (status or dumpling_status("tidb-binlog", TSO)).join(times))
     return root
+
+
+def _parts(
+    root: Path, tables: Sequence[DumpTable], named: Callable[[str], str], header: str, exists: str, suffix: str,
+    size: int | None,
+) -> Iterator[tuple[DumpTable, str, int, Sequence[Row]]]:  # fmt: skip
+    """Write the statements that make tables; gives the rows of each file of a table, and how its name begins."""
+    for table in tables:
+        database, name = named(table.database), named(table.name)
+        create = f"{header}CREATE DATABASE {exists}{quoted(table.database)};\n"
+        write(root, f"{database}-schema-create.sql", create, suffix)
+        write(root, f"{database}.{name}-schema.sql", f"{header}{table.create};\n", suffix)
+        for index, rows in enumerate(table.chunks(size)):
+            yield table, f"{database}.{name}", index, rows
 
 
 # --- mydumper ---
@@ -356,30 +366,24 @@ def mydumper(
         plain = all(c.isalnum() or c in "-_ " for c in name) and not name.startswith("mydumper_")
         return name if plain else stand_ins.setdefault(name, f"mydumper_{len(stand_ins)}")
 
-    sections: list[str] = []
-    for table in tables:
-        database, name = file_name(table.database), file_name(table.name)
-        create = f"{HEADERS}CREATE DATABASE /*!32312 IF NOT EXISTS*/ {quoted(table.database)};\n"
-        write(root, f"{database}-schema-create.sql", create, suffix)
-        write(root, f"{database}.{name}-schema.sql", f"{HEADERS}{table.create};\n", suffix)
-        sections.append(
-            f"\n[{quoted(table.database)}.{quoted(table.name)}]\n"
-            f"real_table_name={table.name}\nrows = {len(table.rows)}\n"
-        )
-        for index, rows in enumerate(table.chunks(rows_per_file)):
-            path = f"{database}.{name}.{index:05d}"
-            if output == "INSERT":
-                named = len(table.columns) != len(table.row_columns)
-                notation = InsertNotation(tuple(table.row_columns))
-                writer = InsertWriter(notation, "mydumper", named, len(rows), hex_blob, table.name, b'"')
-                write(root, f"{path}.sql", HEADERS.encode() + writer.statements(rows), suffix)
-            else:
-                separator, quote = (b",", b'"') if output == "CSV" else (b"\t", b"")
-                hexed = table.binary if hex_blob else []
-                content = _mydumper_text(table, rows, separator, quote, hexed, header=header)
-                write(root, f"{path}.dat", content, suffix)
-                load = load_data(table, f"{path}.dat{suffix}", separator, quote, hexed, header=header)
-                write(root, f"{path}.sql", HEADERS + load, suffix)
+    exists = "/*!32312 IF NOT EXISTS*/ "
+    for table, stem, index, rows in _parts(root, tables, file_name, HEADERS, exists, suffix, rows_per_file):
+        path = f"{stem}.{index:05d}"
+        if output == "INSERT":
+            named = len(table.columns) != len(table.row_columns)
+            notation = InsertNotation(tuple(table.row_columns))
+            writer = InsertWriter(notation, "mydumper", named, len(rows), hex_blob, table.name, b'"')
+            write(root, f"{path}.sql", HEADERS.encode() + writer.statements(rows), suffix)
+        else:
+            separator, quote = (b",", b'"') if output == "CSV" else (b"\t", b"")
+            hexed = table.binary if hex_blob else []
+            write(root, f"{path}.dat", _mydumper_text(table, rows, separator, quote, hexed, header=header), suffix)
+            load = load_data(table, f"{path}.dat{suffix}", separator, quote, hexed, header=header)
+            write(root, f"{path}.sql", HEADERS + load, suffix)
+    sections = (
+        f"\n[{quoted(each.database)}.{quoted(each.name)}]\nreal_table_name={each.name}\nrows = {len(each.rows)}\n"
+        for each in tables
+    )
     if text_metadata is not None:
         write(root, "metadata", text_metadata)
     else:
@@ -420,6 +424,9 @@ def _mydumper_text(
 
 # --- MySQL Shell ---
 
+_SHELL: Final = json.loads(Path(__file__).with_name("mysqlshell.json").read_text(encoding="utf-8"))
+"""What is the same in each dump, by document."""
+
 
 def shell_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-._~" or ord(c) > 127 else f"%{ord(c):02X}" for c in name)
@@ -449,15 +456,15 @@ def mysqlshell(
         marks = (separator.encode(), quote.encode(), rb"\N", terminator.encode())
         notation = TextNotation(tuple(table.row_columns), *marks, binary="base64")
         document = {
+            **_SHELL["table"],
             "options": {
-                "schema": table.database, "table": table.name, "columns": table.row_columns,
+                **_SHELL["options"], "schema": table.database, "table": table.name, "columns": table.row_columns,
                 **({"decodeColumns": dict.fromkeys(table.binary, "FROM_BASE64")} if table.binary else {}),
-                "defaultCharacterSet": "utf8mb4", "fieldsTerminatedBy": separator, "fieldsEnclosedBy": quote,
-                "fieldsOptionallyEnclosed": csv, "fieldsEscapedBy": "\\", "linesTerminatedBy": terminator,
+                "fieldsTerminatedBy": separator, "fieldsEnclosedBy": quote, "fieldsOptionallyEnclosed": csv,
+                "linesTerminatedBy": terminator,
             },
-            "triggers": [], "includesData": True, "includesDdl": True, "extension": extension,
-            "chunking": rows_per_file is not None, "compression": {"": "none", ".gz": "gzip", ".zst": "zstd"}[suffix],
-            "primaryIndex": [], "partitions": list(partitions), "basenames": parts,
+            "extension": extension, "chunking": rows_per_file is not None, "partitions": list(partitions),
+            "basenames": parts, "compression": {"": "none", ".gz": "gzip", ".zst": "zstd"}[suffix],
         }  # fmt: skip
         write(root, f"{basename}.json", json.dumps(document))
         write(root, f"{basename}.sql", f"-- MySQLShell dump 2.0.1\n/*!40101 SET @saved = 1 */;\n{table.create};\n")
@@ -473,31 +480,20 @@ def mysqlshell(
     for database in databases:
         own = [table.name for table in tables if table.database == database]
         seen = list(views) if database == databases[0] else []
-        for view in seen:
-            for ending in (".sql", ".pre.sql"):
-                write(root, f"{shell_name(database)}@{shell_name(view)}{ending}", "CREATE VIEW …")
         basenames = {name: f"{shell_name(database)}@{shell_name(name)}" for name in (*own, *seen)}
-        schema = {
-            "schema": database, "includesDdl": True, "includesViewsDdl": True, "includesData": True, "tables": own,
-            "views": seen, "events": [], "functions": [], "procedures": [], "basenames": basenames,
-        }  # fmt: skip
+        for name, ending in itertools.product(seen, (".sql", ".pre.sql")):
+            write(root, f"{basenames[name]}{ending}", "CREATE VIEW …")
+        schema = {**_SHELL["schema"], "schema": database, "tables": own, "views": seen, "basenames": basenames}
         write(root, f"{shell_name(database)}.json", json.dumps(schema))
         write(root, f"{shell_name(database)}.sql", f"CREATE DATABASE {quoted(database)};\n")
     for name in ("@.sql", "@.post.sql"):
         write(root, name, "-- nothing\n")
-    begin: dict[str, Any] = {
-        "dumper": "mysqlsh", "version": "2.0.1", "origin": "dumpSchemas", "schemas": databases,
-        "basenames": {database: shell_name(database) for database in databases}, "defaultCharacterSet": "utf8mb4",
-        "tzUtc": True, "bytesPerChunk": 64000000, "serverVersion": "8.0.12", "binlogFile": "bin.000003",
-        "binlogPosition": 4711, "gtidExecuted": GTID, "gtidExecutedInconsistent": False, "consistent": True,
-        "begin": "2026-06-10 01:02:03",
-    }  # fmt: skip
-    write(root, "@.json", json.dumps({**begin, **(start or {})}))
-    rows_of: dict[str, dict[str, int]] = {}
-    for table in tables:
-        rows_of.setdefault(table.database, {})[table.name] = len(table.rows)
+    basenames = {database: shell_name(database) for database in databases}
+    begin = {**_SHELL["@.json"], "schemas": databases, "basenames": basenames, "gtidExecuted": GTID, **(start or {})}
+    write(root, "@.json", json.dumps(begin))
+    rows_of = {name: {each.name: len(each.rows) for each in tables if each.database == name} for name in databases}
     counted = {"tableRows": rows_of, "chunkFileBytes": chunk_bytes} if counts else {}
-    write(root, "@.done.json", json.dumps({"end": "2026-06-10 01:02:09", "dataBytes": 1, **counted}))
+    write(root, "@.done.json", json.dumps({**_SHELL["@.done.json"], **counted}))
     return root
 
 

@@ -7,24 +7,36 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
-def started(config: Path, home: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`cdc-lakehouse WORDS` in a session of its own, which its JVM is in too, with a configuration and a home of
-    Dagster's. What it says is added to `{home}.log`. What is left of the session is killed in the end."""
-    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(config), "DAGSTER_HOME": str(home)}
-    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), *words]
-    with home.with_suffix(".log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+def in_own_session(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], **more: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose children are in its session. What they say is added to `log`. What is left is killed in the
+    end."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=out, stderr=out, start_new_session=True, **more
+        )
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in in_session(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
+
+
+def started(config: Path, home: Path, *words: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """`cdc-lakehouse WORDS`, its JVM in the same session, with a configuration and a home of Dagster's. The log is
+    `{home}.log`."""
+    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), *words]
+    places = {"CDC_LAKEHOUSE_CONFIG": str(config), "DAGSTER_HOME": str(home)}
+    return in_own_session(command, home.with_suffix(".log"), places)
 
 
 def in_session(leader: int) -> list[int]:

@@ -188,21 +188,22 @@ def holds(entries: Iterable[bytes], mark: int) -> bool:
     return False
 
 
-# --- What happens in the databases: `workload.txt` has a column of each type with values, and DDL among rows ---
+# --- What happens in the databases ---
 
-_TYPES, STEPS = (
-    [line for line in block.splitlines() if not line.startswith("#")]
+WORKLOAD: Final = {
+    block.splitlines()[0].removeprefix("# ").partition(":")[0]: [
+        line for line in block.splitlines() if not line.startswith("#")
+    ]
     for block in Path(__file__).with_name("workload.txt").read_text(encoding="utf-8").split("\n\n")
-)
-"""Canal asks the database for a table's columns when it first sees rows of it, so it must have seen a step before the
-next one."""
+}
+"""By name, columns of all types with their values, and statements."""
 _SPATIAL: Final = ("p", "ge")
 
 
 def every_type(writer: Writer, *, spatial: bool = True) -> None:
     """In the table `types`, each value of each type, inserted, changed to, and deleted; among them NULL. Without
     `spatial` types for a TiDB, which has none."""
-    columns = dict(line.partition(" = ")[::2] for line in _TYPES)
+    columns = dict(line.partition(" = ")[::2] for line in WORKLOAD["types"])
     columns = {c: values for c, values in columns.items() if spatial or c.split()[0] not in _SPATIAL}
     writer.run("SET SESSION sql_mode = ''", f"CREATE TABLE types ({', '.join(columns)})")
     values = {column.split()[0]: each.split(" | ") for column, each in columns.items() if each}

@@ -39,8 +39,8 @@ from tests.kit.waiting import until
 from tests.servers.canal import (
     DESTINATION,
     PASSWORD,
-    STEPS,
     USER,
+    WORKLOAD,
     CanalServer,
     Reader,
     StartCanal,
@@ -225,7 +225,7 @@ def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_
     chance = random.Random(5)
     feed = CanalFeed(new_lake, writer, start_canal().address)
     writer.begin()
-    for number, step in enumerate(STEPS):
+    for number, step in enumerate(WORKLOAD["ddl among rows"]):
         writer.run(*step.split("; "))
         feed.land_all(*[kills(chance)] * (number % 2))
         if number % 6 == 5:
@@ -298,9 +298,7 @@ def test_values_under_names_of_newer_columns_hold_a_table(
     server.process.kill()
     server.process.wait()
     writer.begin()
-    writer.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
-    writer.run("INSERT INTO t VALUES (1, 10, 100)", "INSERT INTO u VALUES (1)")
-    writer.run("ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v", "INSERT INTO t VALUES (2, 20, 200)")
+    writer.run(*WORKLOAD["behind Canal"])
     start_canal(port=server.port)
     done = feed.catch_up()
     feed.check(done, held=("t",))
@@ -370,37 +368,19 @@ def writes(writer: Writer, pause_seconds: float = 0) -> Iterator[list[int]]:
         thread.join()
 
 
-def fill(writer: Writer) -> None:
-    rows = ", ".join(f"({id}, 'first', 0)" for id in range(1, 201))
-    writer.run(
-        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)",
-        "CREATE TABLE still (id INT PRIMARY KEY, e ENUM('a','b'))",
-        "CREATE TABLE bare (id INT PRIMARY KEY)",
-        "CREATE TABLE gone (id INT PRIMARY KEY)",
-        f"INSERT INTO t VALUES {rows}",
-        "INSERT INTO still VALUES (1, 'a'), (2, 'b')",
-        "INSERT INTO gone VALUES (1)",
-    )
-
-
 @pytest.mark.in_turn
 def test_dump_and_what_is_written_meanwhile_are_true(
     writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
     writer.begin()
-    fill(writer)
+    writer.run(*WORKLOAD["fill"])
     root = tmp_path / "snapshot"
     load = CanalFeed(new_lake, writer, start_canal().address, initial={"type": "mydumper", "uri": str(root)})
-    # Canal has seen these before the dump: they count for nothing behind it.
-    writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
+    writer.run(*WORKLOAD["before the dump"])
     with writes(writer) as written:
         dump(writer.mysql, root)
     assert written
-    writer.run(
-        "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
-        "ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3", "INSERT INTO t VALUES (1001, 'last', 1, 2)",
-        "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
-    )  # fmt: skip
+    writer.run(*WORKLOAD["after the dump"])
     done = load.catch_up()
     load.check(done)
     assert done.loaded.commit_ts is not None and load.loaded()
@@ -415,7 +395,7 @@ def test_canal_started_at_a_dump_is_known_by_gtids(
 ) -> None:
     """A dump of another server, whose binlog files are called alike, is refused."""
     writer.begin()
-    fill(writer)
+    writer.run(*WORKLOAD["fill"])
     root = tmp_path / "snapshot"
     dump(writer.mysql, root)
     gtids = executed(writer.mysql)
@@ -440,15 +420,7 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
     """With tables that Canal has not seen, but for one change; one has each type."""
     writer.begin()
     every_type(writer)
-    fill(writer)
-    writer.run(
-        "CREATE TABLE `ke%y` (`a%` VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, b DECIMAL(8,2), c DATETIME, "
-        "n INT, PRIMARY KEY (`a%`, b, c))",
-        *(f"INSERT INTO `ke%y` VALUES ('{'aÀbB%'[n % 5]}{n % 7}', {n % 3}.5, '2024-01-0{n % 9 + 1}', {n})"
-          for n in range(120)),
-        "CREATE TABLE bytes (k VARBINARY(8) PRIMARY KEY, v INT)",
-        *(f"INSERT INTO bytes VALUES (x'{n * 7919 % 65536:04x}', {n})" for n in range(90)),
-    )  # fmt: skip
+    writer.run(*WORKLOAD["fill"], *WORKLOAD["odd keys"])
     found = CanalFeed(new_lake, writer, start_canal().address, initial=of_database(writer))
     # Where the log begins is not known yet: nothing is read.
     assert "nothing of it has landed" in (found.run().loaded.waits or "") and not found.root.exists()
@@ -543,13 +515,7 @@ def test_killed_load_goes_on_among_statements(load: CanalFeed, writer: Writer, m
     lost.unlink()
     names = set(directory.glob("*.done"))
     writer.run("DELETE FROM t WHERE id % 2 = 0", "UPDATE t SET v = 'later'")
-    real, rounds = vars(DatabaseDump)["_read_ranges"], iter([
-        ("ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3, DROP COLUMN n", "UPDATE t SET m = id",
-         "RENAME TABLE still TO moved", "INSERT INTO moved VALUES (9, 'b')", "TRUNCATE TABLE bytes",
-         "INSERT INTO bytes VALUES (x'ff', 1)", "DROP TABLE gone", "CREATE TABLE made (id INT PRIMARY KEY)",
-         "INSERT INTO made VALUES (1)"),
-        ("ALTER TABLE moved ADD COLUMN w INT", "INSERT INTO t (id, v, m) VALUES (900, 'late', 1)"),
-    ])  # fmt: skip
+    real, rounds = vars(DatabaseDump)["_read_ranges"], iter((WORKLOAD["first round"], WORKLOAD["second round"]))
 
     def read(dump: DatabaseDump, *arguments: Any) -> None:
         real(dump, *arguments)

@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.spark import jar_directory
 from cdc_lakehouse.lake.tables.lease import Holder, last_holder
 from cdc_lakehouse.sample import shop
 from tests.kit.lakes import TestLake
-from tests.kit.processes import command_of, in_session
+from tests.kit.processes import command_of, in_own_session, in_session
 from tests.kit.shop import check_shop, shop_of
 from tests.kit.waiting import until
 from tests.lake import CREATE, NOON, change
@@ -438,48 +438,30 @@ WORKSPACE = "load_from: [{python_module: {module_name: tests.servers.impatient, 
 
 
 class Dev:
-    """Processes of `scripts/dev`: a session of their own."""
+    """Processes of `scripts/dev`."""
 
     def __init__(self, lake: TestLake, directory: Path) -> None:
-        self.log = directory / "log"
-        self.home = directory / "dagster_home"
-        self.port = free_port()
+        self.log, self.home, self.port = directory / "log", directory / "dagster_home", free_port()
         workspace = directory / "workspace.yaml"
         workspace.write_text(WORKSPACE % ROOT)
-        self._environment = {
-            **os.environ,
-            "BIN": str(Path(sys.executable).parent),
-            "CDC_LAKEHOUSE_CONFIG": str(lake.config_path),
-            "DAGSTER_HOME": str(self.home),
-            "PORT": str(self.port),
-            "WORKSPACE": str(workspace),
-        }
+        places = {
+            "BIN": Path(sys.executable).parent, "CDC_LAKEHOUSE_CONFIG": lake.config_path, "DAGSTER_HOME": self.home,
+            "PORT": self.port, "WORKSPACE": workspace,
+        }  # fmt: skip
+        self._environment = {name: str(value) for name, value in places.items()}
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """From when the UI answers. All processes are gone when the block has ended, whatever ended them."""
-        with self.log.open("ab") as log:
-            # As in the background of a script, where SIGINT is ignored.
-            dev = subprocess.Popen(
-                [str(ROOT / "scripts/dev")],
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-            )
-        try:
+        # As in the background of a script, where SIGINT is ignored.
+        options = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+        with in_own_session([str(ROOT / "scripts/dev")], self.log, self._environment, **options) as dev:
             until(
                 lambda: asked_of_dagster(self.port, "{ version }") or dev.poll() is not None, shown=self.log.read_text
             )
             assert asked_of_dagster(self.port, "{ version }"), self.log.read_text()
             yield dev
             until(lambda: not in_session(dev.pid), shown=lambda: [*map(command_of, in_session(dev.pid))])
-        finally:
-            for each in in_session(dev.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
-            dev.wait()
 
     def assets(self) -> set[tuple[str, ...]]:
         """The keys of the assets that the UI has; none while the definitions are loaded."""

@@ -292,39 +292,32 @@ USES: dict[str, Use] = {
     "head": lambda store: store.head("a/small", 3),
     "pieces": lambda store: list(store.pieces("a/large", len(CONTENT) // 2)),
 }
-PASSING: dict[str, dict[str, Any]] = {
-    "503": {"times": 3, "status": 503},
-    "500": {"times": 3, "status": 500, "code": "InternalError"},
-    "429": {"times": 3, "status": 429, "code": "TooManyRequests"},
-    "slow": {"times": 2, "wait": 0.6},
-    "reset at once": {"times": 3, "cut": 0},
-    "reset in the middle": {"times": 3, "cut": 0.5},
-}
+
+
+def faults() -> Iterator[Any]:
+    """Of `cases/store_faults.txt`: what is done to requests, who makes them, and what becomes of that."""
+    lines = (Path(__file__).with_name("cases") / "store_faults.txt").read_text(encoding="utf-8").splitlines()
+    for name, fault, uses, outcome in (line.split(" | ") for line in lines if not line.startswith("#")):
+        for use in uses.split():
+            yield pytest.param(json.loads(fault), use, outcome, id=f"{name}-{use}")
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("use", ["list", "read"])
-@pytest.mark.parametrize("fault", PASSING)
-def test_passing_fault_is_tried_again(proxied: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
-    wanted = USES[use](proxied)
-    spoiled = proxy.add(**PASSING[fault])
-    assert USES[use](proxied) == wanted
-    assert spoiled.seen == spoiled.times
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize(
-    ("use", "fault"),
-    [
-        *((use, "503") for use in USES),
-        *((use, fault) for use in ("list", "read") for fault in ("slow", "reset at once")),
-    ],
-)
-def test_fault_that_stays_is_reported_as_passing(proxied: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
-    proxy.add(**{**PASSING[fault], "times": 1000})
-    with pytest.raises(SourceUnreachableError) as told:
+@pytest.mark.parametrize(("fault", "use", "outcome"), faults())
+def test_fault_that_passes_is_tried_again_and_others_reported(
+    proxied: ObjectStore, s3_bucket: S3Bucket, proxy: Proxy, fault: dict[str, Any], use: str, outcome: str
+) -> None:
+    wanted, spoiled = USES[use](proxied), proxy.add(**{"times": 1000, **fault})
+    if outcome == "tried again":
+        assert USES[use](proxied) == wanted and spoiled.seen == spoiled.times
+        return
+    with pytest.raises(SourceUnreachableError if outcome == "unreachable" else SourceError) as told:
         USES[use](proxied)
-    assert S3Bucket.SECRET not in str(told.value) and "http" not in str(told.value)
+    assert S3Bucket.SECRET not in (said := str(told.value))
+    if outcome == "unreachable":
+        assert "http" not in said
+    else:
+        assert re.search(outcome, said) and s3_bucket.name in said and "storage.s3" in said and spoiled.seen == 1
 
 
 @pytest.mark.parametrize("use", USES)
@@ -334,29 +327,6 @@ def test_missing_server_is_reported_as_passing(s3_bucket: S3Bucket, use: str, mo
         store = open_store(s3_bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
         with pytest.raises(SourceUnreachableError, match="cannot be read for now"):
             USES[use](store)
-
-
-PERMANENT = {
-    "expired": (400, "ExpiredToken", "does not take the credentials.*renew"),
-    "wrong key": (403, "SignatureDoesNotMatch", "does not take the credentials"),
-    "not allowed": (403, "AccessDenied", "no permission to"),
-    "other region": (301, "PermanentRedirect", r"another region.*storage\.s3\.region"),
-    "other": (400, "InvalidRequest", r"refuses the request \(HTTP 400 InvalidRequest\)"),
-}
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize("use", ["list", "head", "pieces"])
-@pytest.mark.parametrize("kind", PERMANENT)
-def test_permanent_fault_is_not_tried_again(
-    proxied: ObjectStore, s3_bucket: S3Bucket, proxy: Proxy, use: str, kind: str
-) -> None:
-    status, code, words = PERMANENT[kind]
-    fault = proxy.add(times=1000, status=status, code=code)
-    with pytest.raises(SourceError, match=words) as told:
-        USES[use](proxied)
-    assert s3_bucket.name in str(told.value) and "storage.s3" in str(told.value)
-    assert fault.seen == 1
 
 
 @pytest.mark.parametrize("conditional", [True, False])
