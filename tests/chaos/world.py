@@ -203,7 +203,6 @@ class World:
             return run_all(self.lake.run(clock=self.now, require_lease=lease.require, **options))
 
     def try_run(self, **options: Any) -> Steps | None:
-        """A run that may fail, as it would be noted by who started it."""
         try:
             return self.run(**options)
         except CdcError as error:
@@ -281,7 +280,6 @@ class World:
             feed.date += 1
 
     def finish(self, *, rebuild: bool) -> None:
-        """What holds at the end of the histories."""
         check_events(self.lake)
         if rebuild:
             self._recover(self.lake.run().last_cut.checkpoint_ts, Settings(), rebuild=self.lake.names())

@@ -101,7 +101,6 @@ class Tables(dict[str, Table]):
 
 
 def fold(entries: Iterable[Entry], upto: int) -> Tables:
-    """The tables as of a commit-ts."""
     tables = Tables()
     for entry in entries:
         if entry.commit_ts <= upto:

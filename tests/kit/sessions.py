@@ -309,7 +309,6 @@ class Session:
         self._kinds = kinds
 
     def alerts(self) -> str:
-        """A tick of the alerts' sensor, and what it sends."""
         if self._alerts is None:
             self._hook = self._open.enter_context(http_receiver())
             kinds = {"on": self._kinds} if self._kinds else {}
@@ -364,7 +363,6 @@ class Session:
             return f"{type(error).__name__}: {error}"
 
     def run(self, status: str, feed: str = "shop", **tags: str) -> None:
-        """A run as Dagster knows it."""
         with self._dagsters_clock():
             unfinished = status if status not in ("FAILURE", "CANCELED", "SUCCESS") else "STARTED"
             run = started(self.instance, feed, dg.DagsterRunStatus[unfinished], **tags)

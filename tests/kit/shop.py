@@ -36,7 +36,6 @@ def _true(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], 
 
 
 def _value(text: str | None, kind: Any) -> Any:
-    """The sample's text as what a reader of the lake should see."""
     if text is None:
         return None
     match kind.name:

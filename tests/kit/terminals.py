@@ -23,7 +23,6 @@ class Terminal(io.StringIO):
 
 
 def say(text: str, capsys: pytest.CaptureFixture[str], *, color: bool = False) -> str:
-    """What people are shown of a text."""
     with click.Context(click.Command("a"), color=color):
         common.say(text)
     return capsys.readouterr().out
@@ -43,5 +42,4 @@ def shown_by_progress(stream: io.StringIO, shown: Shown) -> str:
 
 
 def log_lines(written: str) -> list[str]:
-    """Lines of the log without their times."""
     return [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in written.splitlines()]

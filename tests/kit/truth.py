@@ -81,7 +81,6 @@ class Truth:
 
 
 def iceberg_type(mysql: str) -> str:
-    """The Iceberg type that the design gives to a MySQL column type."""
     base, unsigned = re.match(r"\w+", mysql)[0], "unsigned" in mysql
     numbers = [int(n) for n in re.findall(r"\d+", mysql)] if base in ("decimal", "bit") else []
     match base:
@@ -142,7 +141,6 @@ def true_value(cell: Any, mysql: str) -> Any:
 
 
 def seen_value(value: Any, mysql: str) -> Any:
-    """What was read from the lake, in the same notation."""
     if value is None:
         return None
     if mysql.startswith("json"):

@@ -61,7 +61,6 @@ def binlog_end(mysql: MySqlServer) -> tuple[str, int]:
 
 
 def executed(mysql: MySqlServer) -> str:
-    """The set of GTIDs."""
     return "".join(mysql.one("SELECT @@global.gtid_executed")[0].split())
 
 
@@ -101,7 +100,6 @@ class Writer(Session):
         self.run("CREATE DATABASE IF NOT EXISTS marks", "CREATE TABLE IF NOT EXISTS marks.m (n INT PRIMARY KEY)")
 
     def begin(self) -> None:
-        """With an empty database."""
         name = self.database
         self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", f"USE {name}")
 

@@ -122,7 +122,6 @@ class Broker:
         until(is_made)
 
     def add_partitions(self, topic: str, count: int) -> None:
-        """Brings it to as many."""
         _wait(self.admin.create_partitions([NewPartitions(topic, count)]))
 
     def allow(self, topic: str, *operations: AclOperation) -> None:

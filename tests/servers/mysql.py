@@ -41,7 +41,6 @@ class MySqlServer:
         return pymysql.connect(unix_socket=str(self.socket), user="root", charset="utf8mb4", **options)
 
     def one(self, statement: str) -> Any:
-        """The row that it gives."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(statement)
             return cursor.fetchone()

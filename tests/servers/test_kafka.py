@@ -288,7 +288,6 @@ class TopicFeed:
         return self.lake.lake.catalog.load_table((f"cdc_{self.lake.name}", "records"))
 
     def check_no_file_is_left_over(self) -> None:
-        """The data files in the warehouse are those of the snapshot."""
         location = Path(self.table.location().removeprefix("file://"))
         found = {f"file://{path}" for path in location.rglob("*.parquet")}
         assert {task.file.file_path for task in self.table.scan().plan_files()} == found

@@ -9,7 +9,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,6 +224,7 @@ _COLUMNS = """
     FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
     WHERE table_schema = 'd' AND table_type = 'BASE TABLE' ORDER BY table_name, ordinal_position
 """
+_PARTS = ("name", "type", "nullable", "default", "data_type", "extra")
 _KEYS = """
     SELECT table_name, index_name, column_name FROM information_schema.statistics
     WHERE table_schema = 'd' ORDER BY table_name, index_name, seq_in_index
@@ -242,12 +243,9 @@ class Server(Session):
 
     def tables(self) -> dict[str, ServerTable]:
         tables: dict[str, ServerTable] = {}
-        for table, name, kind, nullable, default, data_type, extra in self.rows(_COLUMNS):
-            columns = tables.setdefault(table, ServerTable()).columns
-            columns.append({
-                "name": name, "type": kind, "nullable": bool(nullable), "default": default, "data_type": data_type,
-                "extra": extra,
-            })  # fmt: skip
+        for table, *column in self.rows(_COLUMNS):
+            found = dict(zip(_PARTS, column, strict=True))
+            tables.setdefault(table, ServerTable()).columns.append({**found, "nullable": bool(found["nullable"])})
         for table, key, column in self.rows(_KEYS):
             if table in tables:
                 tables[table].keys.setdefault(key, []).append(column or "")
@@ -266,12 +264,9 @@ class Server(Session):
 
 def shown(table: ServerTable) -> ShownTable:
     columns = [
-        [
-            column["name"], column["type"], column["nullable"],
-            NEXT_NUMBER if "auto_increment" in column["extra"] else column["default"],
-        ]
-        for column in table.columns
-    ]  # fmt: skip
+        [each["name"], each["type"], each["nullable"], NEXT_NUMBER if "auto_inc" in each["extra"] else each["default"]]
+        for each in table.columns
+    ]
     return {"columns": columns, "primary": table.keys.get("PRIMARY", [])}
 
 
@@ -495,13 +490,7 @@ def partitions(server: Server) -> Iterator[dict[str, Any]]:
         yield {**question, "gone": [row[0] for row in question["rows"] if row[0] not in left]}
 
 
-ANSWERS: dict[str, Callable[[Server], Iterator[dict[str, Any]]]] = {
-    "conversions": conversions,
-    "defaults": defaults,
-    "ddl": ddl,
-    "types": types,
-    "partitions": partitions,
-}
+ANSWERS = {each.__name__: each for each in (conversions, defaults, ddl, types, partitions)}
 
 
 @pytest.mark.in_turn

@@ -10,15 +10,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
+from cdc_lakehouse.operate.maintenance import Maintenance
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit import data_sets as packed
 from tests.kit.changefeed import Changefeed
@@ -304,67 +304,56 @@ def test_without_the_extension_the_order_is_the_offset(kafka: Broker, topic_set:
 TS = 450_000_000_000_000_000
 TOPIC = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["c"]}
 ONLY_ORPHANS = {"min_small_files": 1000, "max_delete_ratio": 1, "keep_cut_hours": 1000}
-Make = Callable[..., "Warehouse"]
 
 
-@dataclass
-class Warehouse:
-    """A feed in a warehouse of its own, whose files lie in a directory of this machine."""
-
-    lake: TestLake
-    root: Path
-
-    def files(self) -> set[str]:
-        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
-
-    def place(self, location: str) -> str:
-        """A location in the warehouse as a path from its root."""
-        _, found, place = location.partition(f"/{self.root.name}/")
-        assert found, location
-        return place
-
-    def tables(self) -> dict[str, Any]:
-        """By the name that maintenance gives them, those in which it looks for orphans."""
-        own = [self.lake.lake.catalog.load_table((f"cdc_{self.lake.name}", name)) for name in ("events", "records")]
-        return {".".join(table.name()): table for table in (*self.lake.tables().values(), *own)}
-
-    def referenced(self) -> set[str]:
-        """All files that a table's metadata names, in any of its snapshots."""
-        found: set[str] = set()
-        for table in self.tables().values():
-            found |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-            for snapshot in table.snapshots():
-                found.add(snapshot.manifest_list)
-                for manifest in snapshot.manifests(table.io):
-                    found.add(manifest.manifest_path)
-                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                    found |= {entry.data_file.file_path for entry in entries}
-        return {self.place(path) for path in found}
-
-    def maintain(self, *table: str, dry_run: bool = False) -> Maintained:
-        done = Maintenance(self.lake.feed, self.lake.lake, self.lake.session).maintain(*table, dry_run=dry_run)
-        assert [each.deferred for each in done.tables] == [None] * len(done.tables)
-        return done
-
-
-@pytest.fixture(params=["disk", "s3"])
-def warehouse(request: pytest.FixtureRequest, lake_elsewhere: Callable[..., TestLake], tmp_path: Path) -> Make:
-    """Makes one with a blank in its path."""
-    root, place, storage = tmp_path / "ware house", str(tmp_path / "ware house"), {}
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3")
-        bucket = S3Bucket(server.endpoint, prefix="ware house")
-        root, place, storage = server.data / bucket.name / "ware house", bucket.uri, bucket.storage
-    return lambda **feed: Warehouse(lake_elsewhere(warehouse=place, storage=storage, **feed), root)
+def referenced(table: Table) -> set[str]:
+    """All files that a table's metadata names, in any of its snapshots."""
+    found = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.snapshots():
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            found.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found |= {entry.data_file.file_path for entry in entries}
+    return found
 
 
 @pytest.mark.in_turn
-def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"d.t2": {"format_version": 2}, "d.t3": {"format_version": 3}}
-    found = warehouse(source=TOPIC, tables={"settings": settings}, maintenance=ONLY_ORPHANS)
-    lake, topic = found.lake, MemoryTopic(monkeypatch).writer
-    feed = Changefeed(lake.sink, database="d", topic=topic)
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_orphans_are_removed_and_no_live_file(
+    where: str, request: pytest.FixtureRequest, lake_elsewhere: Callable[..., TestLake], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    root, place = tmp_path / "ware house", dict[str, Any](warehouse=str(tmp_path / "ware house"))
+    if where == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        bucket = S3Bucket(server.endpoint, prefix="ware house")
+        root, place = server.data / bucket.name / "ware house", {"warehouse": bucket.uri, "storage": bucket.storage}
     names = ("t2", "t3")
+    settings = {f"d.{name}": {"format_version": int(name[1])} for name in names}
+    lake = lake_elsewhere(source=TOPIC, tables={"settings": settings}, maintenance=ONLY_ORPHANS, **place)
+
+    def files() -> set[str]:
+        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+    def local(location: str) -> str:
+        _, found, path = location.partition(f"/{root.name}/")
+        assert found, location
+        return path
+
+    def tables() -> dict[str, Table]:
+        """By the name that maintenance gives them, those in which it looks for orphans."""
+        own = [lake.lake.catalog.load_table((f"cdc_{lake.name}", name)) for name in ("events", "records")]
+        return {".".join(table.name()): table for table in (*lake.tables().values(), *own)}
+
+    def orphans_of(*table: str, dry_run: bool = False) -> dict[str, int]:
+        """How many maintenance removes, which does nothing else."""
+        done = Maintenance(lake.feed, lake.lake, lake.session).maintain(*table, dry_run=dry_run)
+        for each in done.tables:
+            assert each.deferred is None and each.counts["compacted_files"] == each.counts["expired_snapshots"] == 0
+        return {each.table: each.counts["orphan_files"] for each in done.tables}
+
+    feed = Changefeed(lake.sink, database="d", topic=MemoryTopic(monkeypatch).writer)
     for at, name in enumerate(names):
         feed.send(Ddl(TS + at, name, "create", (Column("id", "int"), Column("v", "int")), ("id",)))
     for number in range(3):
@@ -376,54 +365,44 @@ def test_orphans_are_removed_and_no_live_file(warehouse: Make, monkeypatch: pyte
                 feed.send(RowChange(at, name, last, {**last, "v": "2"}))
         feed.checkpoint(TS + 10 * (number + 1) + 5)
         lake.go_through()
-    tables = found.tables()
-    assert {table.format_version for table in tables.values()} == {2, 3}
+    assert {table.format_version for table in tables().values()} == {2, 3}
     deletes = {
         entry.data_file.file_format.value
-        for table in tables.values()
+        for table in tables().values()
         for manifest in table.current_snapshot().manifests(table.io)
         for entry in manifest.fetch_manifest_entry(table.io)
         if entry.data_file.content.value
     }
     assert deletes == {"PARQUET", "PUFFIN"}
 
-    locations = {name: found.place(table.location()) for name, table in tables.items()}
-    planted = {"data/old ü 1.parquet", "data/feed_date=2020-01-01/00000-0-old.parquet", "metadata/old-m0.avro"}
-    for location in locations.values():
-        for name in planted:
-            (found.root / location / name).parent.mkdir(parents=True, exist_ok=True)
-            (found.root / location / name).write_bytes(b"of a task that died")
-    before = found.files()
+    locations = {name: local(table.location()) for name, table in tables().items()}
+    names_of_orphans = ("data/old ü 1.parquet", "data/feed_date=2020-01-01/00000-0-old.parquet", "metadata/old-m0.avro")
+    planted = {name: {f"{location}/{each}" for each in names_of_orphans} for name, location in locations.items()}
+    for name in set().union(*planted.values()):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"of a task that died")
+    before = files()
     days_ago = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=4)).timestamp()
     for name in before:
-        os.utime(found.root / name, (days_ago, days_ago))
+        os.utime(root / name, (days_ago, days_ago))
     fresh = {f"{location}/data/fresh.parquet" for location in locations.values()}
     for name in fresh:
-        (found.root / name).write_bytes(b"of a task that works")
-    live = found.referenced()
+        (root / name).write_bytes(b"of a task that works")
+    live = {local(path) for table in tables().values() for path in referenced(table)}
     assert live <= before
-    orphans = {
-        name: {path for path in before - live if path.startswith(f"{location}/")}
-        for name, location in locations.items()
-    }
-    assert all(paths >= {f"{locations[name]}/{each}" for each in planted} for name, paths in orphans.items())
-
-    # Nothing but what it says is done, and in a dry run nothing at all.
-    def counts(done: Maintained) -> dict[str, int]:
-        assert all(each.counts["compacted_files"] == each.counts["expired_snapshots"] == 0 for each in done.tables)
-        return {each.table: each.counts["orphan_files"] for each in done.tables}
+    orphans = {name: {path for path in before - live if path.startswith(f"{of}/")} for name, of in locations.items()}
+    assert all(paths >= planted[name] for name, paths in orphans.items())
 
     metadata = lake.metadata()
-    assert counts(found.maintain(dry_run=True)) == {name: len(paths) for name, paths in orphans.items()}
-    assert (found.files(), lake.metadata()) == (before | fresh, metadata)
-    counts(found.maintain("d.t2"))
-    assert before - found.files() == orphans[f"{lake.name}__d.t2"]
-    counts(found.maintain())
+    assert orphans_of(dry_run=True) == {name: len(paths) for name, paths in orphans.items()}
+    assert (files(), lake.metadata()) == (before | fresh, metadata), "a dry run does nothing at all"
+    orphans_of("d.t2")
+    assert before - files() == orphans[f"{lake.name}__d.t2"]
+    orphans_of()
     under = tuple(f"{location}/" for location in locations.values())
-    gone = {path for path in before - found.files() if path.startswith(under)}
-    assert gone == set().union(*orphans.values())
-    assert fresh <= found.files()
-    for table in found.tables().values():
+    assert {path for path in before - files() if path.startswith(under)} == set().union(*orphans.values())
+    assert fresh <= files()
+    for table in tables().values():
         for snapshot in table.snapshots():
             table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
     done = run_all(lake.run(rebuild=lake.names(), dates=frozenset({r["feed_date"] for r in lake.machinery("records")})))
