@@ -21,7 +21,8 @@ DATES_TAG = "cdc/dates"
 """The dates to decode again, separated by commas, if they are not all dates of a range."""
 CONFIGURATIONS: Final[dict[str, LakehouseConfig]] = {}
 """By feed, those of this process's definitions."""
-_STEPS: Final[dict[str, Steps]] = {}
+_STEPS: Final[dict[str, dict[str, Steps]]] = {}
+"""By run, which can have assets of several feeds, and feed."""
 
 
 class Lakehouse(dg.ConfigurableResource[Any]):
@@ -47,9 +48,9 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         _STEPS.pop(context.run.run_id if context.run else "", None)
 
     def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
-        """Return the steps of a run, whose ops share a process. Raises `ConcurrentRunError`."""
-        run_id = context.run.run_id
-        if run_id not in _STEPS:
+        """Return the steps of a feed in a run, whose ops share a process. Raises `ConcurrentRunError`."""
+        run_id, of_run = context.run.run_id, _STEPS.setdefault(context.run.run_id, {})
+        if feed not in of_run:
             config = CONFIGURATIONS[feed]
             lake = Lake(config.lake, config.storage)
             lease = take_lease(context.instance, lake, feed, run_id)
@@ -68,5 +69,5 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 reload_tables=frozenset(json.loads(tags.get(LOAD_TAG, "[]"))), log=context.log,
                 require_lease=lease.require,
             )  # fmt: skip
-            _STEPS[run_id] = Steps(run)
-        return _STEPS[run_id]
+            of_run[feed] = Steps(run)
+        return of_run[feed]

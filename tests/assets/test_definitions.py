@@ -19,7 +19,7 @@ from dagster._core.loader import LoadingContextForTest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config import FeedConfig, load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError
 from tests.boundaries.change_log import TableName
@@ -149,6 +149,18 @@ def test_failed_table_check_stops_assets_that_depend_on_it(lake: TestLake) -> No
     assert runs() == {"of_t", "of_u"}
     tables["t"].append(one)
     assert runs() == set(), "the checks of all tables are one step"
+
+
+def test_run_of_two_feeds_takes_the_steps_of_each(lake: TestLake) -> None:
+    document = json.loads(lake.config_path.read_text())
+    document["feeds"].append({**document["feeds"][0], "name": "other"})
+    lake.config_path.write_text(json.dumps(document))
+    HandSink(lake.sink).checkpoint(10)
+    job = build_definitions(load(lake.config_path)).resolve_implicit_global_asset_job_def()
+    cuts = [dg.AssetKey([feed, "checkpoint"]) for feed in (lake.name, "other")]
+    done = job.execute_in_process(asset_selection=cuts)
+    made = [each.asset_key for each in done.get_asset_materialization_events() if each.asset_key in cuts]
+    assert sorted(made) == sorted(cuts)
 
 
 # --- Partitions ---
