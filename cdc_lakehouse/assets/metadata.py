@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -24,7 +25,7 @@ from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.operate.state import TableHealth, table_health
-from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
+from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.pipeline.steps import Published
 
@@ -95,17 +96,9 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
     }
 
 
-def table_metadata(feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int) -> Metadata:
-    """Describe a current-state table that a run brought to the checkpoint: its state, and what the run did."""
-    counts = changed.counts
-    return {
-        **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts),
-        "upserts": counts.rows, "deletes": counts.deletes, "zero_dates_as_null": counts.zero_dates,
-        "keys_of_older_state": counts.older, "rebuilt": changed.rebuilt,
-    }  # fmt: skip
-
-
-def state_metadata(feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int) -> Metadata:
+def state_metadata(
+    feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
+) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
     is that of the source's table at `checkpoint_ts`."""
     # Values come from the row images of `events`.
@@ -118,7 +111,7 @@ def state_metadata(feed: str, state: TableState, version: TableVersion, table: T
         "dagster/column_schema": table_schema(state, version, table),
         "dagster/column_lineage": dg.TableColumnLineage(lineage),
         **_moment("applied", checkpoint_ts),
-        "lag_seconds": lag_seconds(checkpoint_ts, utc_now()),
+        "lag_seconds": lag_seconds(checkpoint_ts, now),
     }
     if (snapshot := table.current_snapshot()) is not None:
         numbers |= {"snapshot_id": str(snapshot.snapshot_id), **health_metadata(table_health(table))}
@@ -137,7 +130,9 @@ def health_metadata(health: TableHealth) -> Metadata:
     return numbers
 
 
-def checkpoint_metadata(published: Published, applied: Applied, held: Mapping[TableName, str]) -> Metadata:
+def checkpoint_metadata(
+    published: Published, applied: Applied, held: Mapping[TableName, str], now: datetime.datetime
+) -> Metadata:
     """Describe the published cut. `held` are reasons by table."""
     cut = published.cut
     numbers: dict[str, Any] = {
@@ -146,7 +141,7 @@ def checkpoint_metadata(published: Published, applied: Applied, held: Mapping[Ta
     }  # fmt: skip
     if cut.checkpoint_ts != BEGINNING:
         numbers |= _moment("checkpoint", cut.checkpoint_ts)
-        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, utc_now())
+        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, now)
     if held:
         numbers["held"] = held_list(held)
     return numbers

@@ -141,24 +141,65 @@ def _applied(
 ) -> Results:
     """Apply DDL and rows, and publish the cut. Yield what has changed, then what is true of the assets among `asked`
     that did not change, of these `tables` and their databases, then the cut, unless a run of single tables has not
-    published one."""
-    feed, said = steps.run.feed, set[dg.AssetKey]()
-    for changed in (_ddl(steps), _changed_tables(context, steps)):
-        for each in changed:
-            said.add(each.asset_key)
-            yield each
+    published one. Log the checks of the tables that changed, were held or are held. Nothing is applied when no table is
+    wanted."""
+    run, feed, evolved = steps.run, steps.run.feed, steps.evolved
+    lives, said, held = run.history.history.incarnations(), set[dg.AssetKey](), dict[TableName, str]()
+    # Statements under an earlier name belong to the table's current name.
+    databases = {id: life.last.name.database for id, life in lives.items() if was_taken(feed.tables, life)}
+
+    def of_ddl(database: str) -> metadata.Metadata:
+        own = {id: lives[id] for id, of in databases.items() if of == database}
+        return metadata.ddl_metadata([version for version in evolved if version.incarnation in own], own.values())
+
+    for database in dict.fromkeys(databases[each.incarnation] for each in evolved if each.incarnation in databases):
+        said.add(key := keys.ddl_key(feed.name, database))
+        yield dg.AssetMaterialization(key, metadata=of_ddl(database))
+    now = functools.cache(utc_now)  # The lags of a run are all of one moment.
+    if run.only is None or run.only:
+        held = held_by_name(steps.applied.held.items(), lives)
+        for table, reason in held.items():
+            context.log.warning("table %s is held: %s", table, reason)
+        # Those that are released are not held by anything.
+        names = sorted({*held_by_name(run.last_cut.held, lives), *held}, key=str)
+        checks.log_results(context, (checks.hold_evaluation(feed, table, held.get(table)) for table in names))
+        for changed in steps.applied.tables:
+            if changed.life.dropped_ts is None:
+                name, current = changed.life.last.name, run.lake.existing(changed.state.identifier)
+                upto, counts = steps.applied.checkpoint_ts, changed.counts
+                described = {
+                    **metadata.state_metadata(feed.name, changed.state, changed.life.last, current, upto, now()),
+                    "upserts": counts.rows, "deletes": counts.deletes, "zero_dates_as_null": counts.zero_dates,
+                    "keys_of_older_state": counts.older, "rebuilt": changed.rebuilt,
+                }  # fmt: skip
+                said.add(key := keys.current_key(feed.name, name))
+                yield dg.AssetMaterialization(key, metadata=described, tags=made_of_events(feed))
+                checks.log_results(context, checks.table_evaluations(feed, name, current, of_batch=True))
+
+    def of_table(table: TableName) -> metadata.Metadata:
+        """Describe the current state of the table: at the checkpoint, or held before it."""
+        life = next((life for life in lives.values() if life.last.name == table and life.dropped_ts is None), None)
+        try:
+            state = None if life is None else CurrentTables(run.lake, feed).find(life)
+        except UnreadableTableError as error:
+            return {"held": str(error)}
+        reason = None if life is None else steps.applied.held.get(life.id)
+        why = {} if reason is None else {"held": reason}
+        if life is None or state is None:
+            return why
+        current = run.lake.existing(state.identifier)
+        upto = steps.applied.checkpoint_ts if reason is None else state.applied_ts
+        return {**metadata.state_metadata(feed.name, state, life.last, current, upto, now()), **why}
+
     # The run was requested, and a backfill waits for all assets that it has selected.
-    unchanged: dict[dg.AssetKey, Callable[[], metadata.Metadata]] = {}
-    for table in tables:
-        ddl = keys.ddl_key(feed.name, table.database)
-        unchanged[ddl] = functools.partial(_statements, steps, table.database, ())
-        unchanged[keys.current_key(feed.name, table)] = functools.partial(_unchanged, steps, table)
+    unchanged = {keys.ddl_key(feed.name, table.database): functools.partial(of_ddl, table.database) for table in tables}
+    unchanged |= {keys.current_key(feed.name, table): functools.partial(of_table, table) for table in tables}
     for key, describe in unchanged.items():
         if key in asked and key not in said:
             yield dg.AssetMaterialization(key, metadata={**describe(), "unchanged": True})
-    if steps.run.only is None or (steps.run.only and steps.published.new):
+    if run.only is None or (run.only and steps.published.new):
         yield from _passed_dates(context, steps)
-        published = metadata.checkpoint_metadata(steps.published, steps.applied, _held(steps))
+        published = metadata.checkpoint_metadata(steps.published, steps.applied, held, now())
         yield dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=published)
 
 
@@ -183,68 +224,6 @@ def _passed_dates(context: Context, steps: Steps) -> Results:
         for date in sorted(passed - context.instance.get_materialized_partitions(key)):
             numbers = measure(totals(segments.filter(pc.field("feed_date") == date)), totals(as_rows([])), True)
             yield dg.AssetMaterialization(key, metadata=numbers, partition=date)
-
-
-def _ddl(steps: Steps) -> Results:
-    """Yield materializations of the databases with new statements."""
-    by_database: dict[str, list[TableVersion]] = defaultdict(list)
-    lives = steps.run.history.history.incarnations()
-    for version in steps.evolved:
-        life = lives.get(version.incarnation)
-        if life is not None and was_taken(steps.run.feed.tables, life):
-            # Statements under an earlier name belong to the table's current name.
-            by_database[life.last.name.database].append(version)
-    for database, versions in by_database.items():
-        key = keys.ddl_key(steps.run.feed.name, database)
-        yield dg.AssetMaterialization(key, metadata=_statements(steps, database, versions))
-
-
-def _statements(steps: Steps, database: str, new: Sequence[TableVersion]) -> metadata.Metadata:
-    feed, lives = steps.run.feed, steps.run.history.history.incarnations()
-    own = [life for life in lives.values() if life.last.name.database == database and was_taken(feed.tables, life)]
-    return metadata.ddl_metadata(new, own)
-
-
-def _changed_tables(context: Context, steps: Steps) -> Results:
-    """Yield materializations of the tables that the run changed, and log their checks. Nothing is done when no table is
-    wanted."""
-    if steps.run.only is not None and not steps.run.only:
-        return
-    feed, applied, held = steps.run.feed, steps.applied, _held(steps)
-    for table, reason in held.items():
-        context.log.warning("table %s is held: %s", table, reason)
-    before = held_by_name(steps.run.last_cut.held, steps.run.history.history.incarnations())
-    # Those that are released are not held by anything.
-    tables = sorted({*before, *held}, key=str)
-    checks.log_results(context, (checks.hold_evaluation(feed, table, held.get(table)) for table in tables))
-    for changed in applied.tables:
-        name = changed.life.last.name
-        if changed.life.dropped_ts is None:
-            current = steps.run.lake.existing(changed.state.identifier)
-            described = metadata.table_metadata(feed.name, changed, current, applied.checkpoint_ts)
-            key = keys.current_key(feed.name, name)
-            yield dg.AssetMaterialization(key, metadata=described, tags=made_of_events(feed))
-            checks.log_results(context, checks.table_evaluations(feed, name, current, of_batch=True))
-
-
-def _held(steps: Steps) -> dict[TableName, str]:
-    return held_by_name(steps.applied.held.items(), steps.run.history.history.incarnations())
-
-
-def _unchanged(steps: Steps, table: TableName) -> metadata.Metadata:
-    """Return the current state of the table: at the checkpoint, or held before it."""
-    run, lives = steps.run, steps.run.history.history.incarnations().values()
-    life = next((life for life in lives if life.last.name == table and life.dropped_ts is None), None)
-    try:
-        state = None if life is None else CurrentTables(run.lake, run.feed).find(life)
-    except UnreadableTableError as error:
-        return {"held": str(error)}
-    held = {} if life is None or life.id not in steps.applied.held else {"held": steps.applied.held[life.id]}
-    if life is None or state is None:
-        return held
-    upto = state.applied_ts if held else steps.applied.checkpoint_ts
-    current = run.lake.existing(state.identifier)
-    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto), **held}
 
 
 RUN_STEPS: Final = {
