@@ -152,7 +152,7 @@ def _lines(state: FeedState) -> Found:
 
 def _cut_rows(state: FeedState) -> Found:
     """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
-    tables = of_lake.cut_tables(state.lake, state.feed)
+    tables = of_lake.cut_tables(state)
     wrong = [
         f"{row.database}.{row.table}: {plural(row.row_count, 'row')} in the cut, "
         + ("its snapshot is gone" if there is None else f"{there} in the snapshot")
@@ -306,7 +306,7 @@ def table_evaluations(
     """Evaluate the checks of the rows of a current-state table. With `of_batch` only keys that the last batch wrote are
     searched for duplicates, so that a large table is not read completely."""
     asset = keys.current_key(feed.name, name)
-    read, double, examples = of_lake.duplicate_keys_written(table) if of_batch else of_lake.duplicate_keys(table)
+    read, double, examples = of_lake.duplicate_keys(table, of_batch=of_batch)
     rows = of_lake.conservation(table)
     found = {"rows": read, "duplicate_keys": double, "examples": ", ".join(examples) or "none"}
     counted = {

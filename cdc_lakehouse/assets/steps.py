@@ -18,7 +18,6 @@ import datetime
 import functools
 import re
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, Literal
 
@@ -32,7 +31,7 @@ from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configurat
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc

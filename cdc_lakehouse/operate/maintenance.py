@@ -76,10 +76,6 @@ class MaintainedTable:
         """The name that people give: the name in the source, or that of a feed's own table."""
         return self.identifier.name if self.source is None else str(self.source)
 
-    @property
-    def is_events(self) -> bool:
-        return self.name == _EVENTS
-
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
@@ -104,10 +100,9 @@ class Maintenance:
         self._feed, self._settings, self._lake = feed, feed.maintenance, lake
         self._spark_session, self._log, self._clock = spark_session, log, clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
-        self._cutoff = Retention(self._context()).cuts_before
         self._targets: Sequence[MaintainedTable] = ()
-        self._forgotten_before: datetime.datetime | None = None
-        """In a dry run: cuts from before this moment would be forgotten."""
+        self._forgets_cuts = False
+        """Whether outdated cuts count as forgotten, as in a dry run."""
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
@@ -116,7 +111,7 @@ class Maintenance:
         holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         chosen = self._chosen(wanted)
         # For one table no cuts are forgotten: what their rows name stays.
-        removed = nothing_removed()
+        removed, self._forgets_cuts = nothing_removed(), dry_run and wanted is None
         if wanted is None:
             found = Retention(self._context())
             if dry_run or not (any(found.forget_rows(dry_run=True).values()) or any(found.outdated().values())):
@@ -124,7 +119,6 @@ class Maintenance:
             else:
                 with self._lease():
                     removed = Retention(self._context()).remove()
-        self._forgotten_before = self._cutoff if dry_run and wanted is None else None
         return Maintained(self._each(chosen, RULES, dry_run=dry_run), removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
@@ -169,10 +163,10 @@ class Maintenance:
                 if target.deferred is None:
                     target.before = table_health(self._load(target))
                     for rule in rules:
-                        if dry_run:
-                            target.counts[rule.name] += rule.plan(self, target) if rule.name else 0
-                        else:
+                        if not dry_run:
                             self._carry_out(rule, target)
+                        elif rule.name:
+                            target.counts[rule.name] += rule.plan(self, target)
                     target.after = None if dry_run else table_health(self._load(target))
             except ConcurrentRunError:
                 raise
@@ -197,16 +191,14 @@ class Maintenance:
 
     # --- What the rules of a table do ---
 
-    def superseded(self, target: MaintainedTable) -> int:
-        found = SupersededEvents(self._context()).find() if target.is_events else None
-        return sum(map(len, (found or {}).values()))
-
-    def remove_superseded(self, target: MaintainedTable) -> int:
-        """Remove superseded events that are no longer kept. Runs can be active during the search: what they add is
-        later."""
-        events = SupersededEvents(self._context()) if target.is_events else None
+    def superseded(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Remove superseded events that are no longer kept, or only count them. Runs can be active during the search:
+        what they add is later."""
+        events = SupersededEvents(self._context()) if target.name == _EVENTS else None
         if events is None or (found := events.find()) is None:
             return 0
+        if dry_run:
+            return sum(map(len, found.values()))
         with self._lease():
             count = events.remove(found)
         self._log.info("removed %d events that later ones have superseded", count)
@@ -302,9 +294,11 @@ class Maintenance:
         table, over = self._load(target), self.expired_tags(target)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
+        cuts_before = Retention(self._context()).cuts_before
         if target.state is not None:
-            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
-        elif target.is_events:
+            forgotten = cuts_before if self._forgets_cuts else None
+            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(forgotten)
+        elif target.name == _EVENTS:
             # The content of segments before they were decoded again: a table that has not applied that yet finds the
             # keys to recompute there. The last cut has applied it, but for held tables.
             cut = Checkpoints(self._lake, self._feed.name).last()
@@ -313,12 +307,9 @@ class Maintenance:
             unread = any(each.source is not None and each.state is None for each in self._targets)
             applied = 0 if unread else min([cut.batch, *held])
             needed |= Segments(self._lake, self._feed.name).earlier_contents(applied)
-        oldest = self._cutoff.timestamp() * 1000
-        return [
-            each.snapshot_id
-            for each in table.snapshots()
-            if each.timestamp_ms < oldest and each.snapshot_id not in needed
-        ]
+        oldest = cuts_before.timestamp() * 1000
+        old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest]
+        return [snapshot_id for snapshot_id in old if snapshot_id not in needed]
 
     def expire(self, target: MaintainedTable) -> int:
         if outdated := self.outdated_snapshots(target):
@@ -382,7 +373,8 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("superseded_events", None, Maintenance.superseded, Maintenance.remove_superseded, is_leased=False),
+    Rule("superseded_events", None, lambda own, table: own.superseded(table, dry_run=True),
+         lambda own, table: own.superseded(table, dry_run=False), is_leased=False),
     Rule("compacted_files", "rewritten", lambda own, table: len(own.candidates(table)), Maintenance.rewrite_files,
          compacts=True, in_parts=True),
     Rule("", None, lambda own, table: len(own.dangling(table)), Maintenance.remove_dangling, compacts=True),

@@ -22,8 +22,8 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -266,52 +266,42 @@ VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
 """The events of one version of a table, and the columns of a complete row of it."""
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
-
-    versions: Sequence[VersionSpan]
-    excluded: pa.Array
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keyed, rest = KeyedSpans([span for span, _ in self.versions]), iter(batches)
-        with sql.database() as connection:
-            while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-                events = pa.Table.from_batches(some)
-                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), self.excluded))
-                yield from self._changes(connection, keyed, events.filter(pc.invert(out))).to_batches()
-
-    def _changes(self, connection: Any, keyed: KeyedSpans, events: pa.Table) -> pa.Table:
-        # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
-        number = events.column_names.index("line")
-        numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
-        changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
-        places = changes.column("line").to_numpy()
-        columns = {
-            **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
-            "line": events.column("line").take(pa.array(places)),
-            "whole": self._whole(connection, changes),
-            "file": events.column(_FILE).take(pa.array(places)),
-            "position": events.column(_POSITION).take(pa.array(places)),
-            "keys": np.bincount(places, minlength=events.num_rows)[places],
-        }
-        return pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES)
-
-    def _whole(self, connection: Any, changes: pa.Table) -> pa.Array:
-        """Return whether each change holds the complete row, or deletes it. False for one that lacks its key."""
-        tables, versions = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
-        found, place = np.unique((tables << _VERSION_BITS) + versions, return_inverse=True)
-        columns = {(span.table_no << _VERSION_BITS) + span.version_no: names for span, names in self.versions}
-        names = pa.array([columns[number] for number in found.tolist()], pa.list_(pa.string()))
-        rows = changes.select(["upsert", "is_insert", "image", "key"]).append_column(
-            "names", names.take(pa.array(place))
-        )
-        query = (
-            "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
-            "AND list_count(key) = len(key) AS whole FROM changes"
-        )
-        found = [sql.query(connection, query, changes=part) for part in sql.slices(rows)]
-        return pa.concat_tables(found).column("whole")
+def _changes(
+    versions: Sequence[VersionSpan], excluded: pa.Array, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Make changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
+    keyed, rest = KeyedSpans([span for span, _ in versions]), iter(batches)
+    columns_of = {(span.table_no << _VERSION_BITS) + span.version_no: names for span, names in versions}
+    # A row is not complete that lacks its key.
+    query = (
+        "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
+        "AND list_count(key) = len(key) AS whole FROM changes"
+    )
+    with sql.database() as connection:
+        while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+            events = pa.Table.from_batches(some)
+            out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+            events = events.filter(pc.invert(out))
+            # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
+            number = events.column_names.index("line")
+            numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
+            changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
+            places = changes.column("line").to_numpy()
+            tables, numbers = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
+            found, of_change = np.unique((tables << _VERSION_BITS) + numbers, return_inverse=True)
+            names = pa.array([columns_of[each] for each in found.tolist()], pa.list_(pa.string()))
+            images = changes.select(["upsert", "is_insert", "image", "key"])
+            images = images.append_column("names", names.take(pa.array(of_change)))
+            whole = pa.concat_tables(sql.query(connection, query, changes=part) for part in sql.slices(images))
+            columns = {
+                **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
+                "line": events.column("line").take(pa.array(places)),
+                "whole": whole.column("whole"),
+                "file": events.column(_FILE).take(pa.array(places)),
+                "position": events.column(_POSITION).take(pa.array(places)),
+                "keys": np.bincount(places, minlength=events.num_rows)[places],
+            }
+            yield from pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES).to_batches()
 
 
 _WORTH: Final = 0.1
@@ -369,8 +359,8 @@ class SupersededEvents:
         with engine_errors(), errors_of_tasks():
             events = run.spark.read.format("iceberg").load(system_table(run.feed.name, "events").sql)
             within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-            keyed_events = _Changes(versions, excluded.combine_chunks())
-            changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed_events, spark_columns(_CHANGES))
+            changes_of = functools.partial(_changes, versions, excluded.combine_chunks())
+            changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(changes_of, spark_columns(_CHANGES))
             of_key = Window.partitionBy(*_IN_KEY)
             latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
             numbered = changes.withColumn("number", F.row_number().over(latest_first))

@@ -59,53 +59,40 @@ _at_least: Any = GreaterThanOrEqual
 _at_most: Any = LessThanOrEqual
 
 
-Duplicates = tuple[int, int, tuple[str, ...]]
-"""The number of rows that were read, of the keys that occur more than once among them, and a few of these."""
+def duplicate_keys(table: Table, *, of_batch: bool = False) -> tuple[int, int, tuple[str, ...]]:
+    """Find duplicate keys among the rows of a table; reads the key columns only. Return the number of rows that were
+    read, of the keys that occur more than once among them, and a few of these.
 
-
-def duplicate_keys(table: Table) -> Duplicates:
-    """Find duplicate keys among all rows of a table; reads the key columns only."""
-    key = _key(table)
-    if not key or table.current_snapshot() is None:
+    With `of_batch` they are searched for among the keys that the last batch wrote, the only ones that it can have
+    duplicated: only rows with these keys are held in memory, and files whose minimum and maximum exclude them are not
+    read."""
+    key: tuple[str, ...] = tuple(json.loads(table.properties.get(KEY, "[]")))
+    batch = conservation(table)
+    if not key or table.current_snapshot() is None or (of_batch and not batch.written):
         return 0, 0, ()
-    return _duplicates(table.scan(selected_fields=key).to_arrow().select(list(key)))
-
-
-def duplicate_keys_written(table: Table) -> Duplicates:
-    """Find duplicate keys among the keys that the last batch wrote, the only ones that it can have duplicated. Only
-    rows with these keys are held in memory, and files whose minimum and maximum exclude them are not read."""
-    key, batch = _key(table), conservation(table)
-    if not key or not batch.written:
-        return 0, 0, ()
-    if batch.written > batch.after * _LARGE_BATCH:
-        return duplicate_keys(table)
-    made, _ = _last_batch(table)
-    added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
-    ids = [table.schema().find_field(name).field_id for name in key]
-    parts = [
-        rows.select([column(id) for id in ids]).rename_columns(list(key))
-        for file in live_files(table, (), added_by=added)
-        for rows in read_rows(table.io, file, table.schema(), ids)
-    ]
-    if not sum(map(len, parts)):
-        return duplicate_keys(table)  # The batch wrote all of its rows again.
-    written, near = pa.concat_tables(parts), AlwaysTrue()
-    if pa.types.is_integer(written.column(0).type) and not written.column(0).null_count:
-        ends = pc.min_max(written.column(0)).as_py()
-        near = And(_at_least(key[0], ends["min"]), _at_most(key[0], ends["max"]))
-    rows = table.scan(near, selected_fields=key).to_arrow_batch_reader()
-    # Rows whose key columns each have a written value: those with written keys, and some with others. A scanner builds
-    # one lookup table for all batches.
-    found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in key]
-    wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
-    return _duplicates(wanted.to_table().select(list(key)))
-
-
-def _key(table: Table) -> tuple[str, ...]:
-    return tuple(json.loads(table.properties.get(KEY, "[]")))
-
-
-def _duplicates(keys: pa.Table) -> Duplicates:
+    parts: list[pa.Table] = []
+    if of_batch and batch.written <= batch.after * _LARGE_BATCH:
+        made, _ = _last_batch(table)
+        added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
+        ids = [table.schema().find_field(name).field_id for name in key]
+        parts = [
+            rows.select([column(id) for id in ids]).rename_columns(list(key))
+            for file in live_files(table, (), added_by=added)
+            for rows in read_rows(table.io, file, table.schema(), ids)
+        ]
+    if any(map(len, parts)):
+        written, near = pa.concat_tables(parts), AlwaysTrue()
+        if pa.types.is_integer(written.column(0).type) and not written.column(0).null_count:
+            ends = pc.min_max(written.column(0)).as_py()
+            near = And(_at_least(key[0], ends["min"]), _at_most(key[0], ends["max"]))
+        rows = table.scan(near, selected_fields=key).to_arrow_batch_reader()
+        # Rows whose key columns each have a written value: those with written keys, and some with others. A scanner
+        # builds one lookup table for all batches.
+        found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in key]
+        wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
+        keys = wanted.to_table().select(list(key))
+    else:  # Also of a batch that wrote all of its rows again.
+        keys = table.scan(selected_fields=key).to_arrow().select(list(key))
     # Columns are named by position: the group-by could misread a source column's name.
     plain = pa.table({f"k{n}": column for n, column in enumerate(keys.columns)})
     counts = plain.group_by(plain.column_names).aggregate([([], "count_all")])
@@ -212,22 +199,18 @@ def uncounted_lines(lake: Lake, feed: str) -> list[str]:
     ]
 
 
-def cut_tables(lake: Lake, feed: FeedConfig) -> list[tuple[CutRow, int | None]]:
+def cut_tables(state: FeedState) -> list[tuple[CutRow, int | None]]:
     """Return the tables of the last cut, each with the rows of the snapshot that it names, None where that does not
     exist or cannot be read. The counts are metadata: of a snapshot that was written for this cut, the rows of its
     files; of other snapshots, what the snapshot itself states."""
-    checkpoints, tables = Checkpoints(lake, feed.name), CurrentTables(lake, feed)
-    cut = checkpoints.last().checkpoint_ts
-    found: list[tuple[CutRow, int | None]] = []
-    for row in checkpoints.rows(cut):
+    tables, found = CurrentTables(state.lake, state.feed), list[tuple[CutRow, int | None]]()
+    for row in state.rows:
         rows = 0 if row.snapshot_id is None else None
         try:
-            table = (
-                None if row.snapshot_id is None else tables.load(tables.identifier(TableName(row.database, row.table)))
-            )
-            snapshot = None if table is None or row.snapshot_id is None else table.snapshot_by_id(row.snapshot_id)
-            if table is not None and snapshot is not None:
-                of_cut = _batch(snapshot)[1] == str(cut)
+            table = tables.load(tables.identifier(TableName(row.database, row.table))) if rows is None else None
+            snapshot = table and row.snapshot_id and table.snapshot_by_id(row.snapshot_id)
+            if table and snapshot:
+                of_cut = _batch(snapshot)[1] == str(state.checkpoint_ts)
                 files = live_files(table, (), snapshot=snapshot) if of_cut else ()
                 rows = sum(file.live_rows for file in files) if of_cut else row_count(table, snapshot)
         except Exception as error:
