@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -36,7 +36,7 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType, Form, form_of
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, quoted
+from cdc_lakehouse.changelog.schema import Column, TableName, quoted
 from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.formats.dump import CellError, DumpColumn, DumpContext, SqlNumber
@@ -76,27 +76,24 @@ class Side:
 
     def checksums(self) -> dict[int, tuple[int, int]]:
         """Return the number of rows and the checksum of each bucket with rows."""
-        row = self.sql.row_text([self.sql.in_row(*column) for column in self.columns])
-        bucket, row_hash = self._bucket(self._digest()), self.sql.number_of_digits(f"MD5({row})", 16)
-        hashes = f"SELECT {bucket} AS bucket, {row_hash} AS hash FROM {self.table}"
+        row_hash = self.sql.number_of_digits(self._md5(self.columns), 16)
+        hashes = f"SELECT {self._bucket} AS bucket, {row_hash} AS hash FROM {self.table}"
         found = self.query(f"SELECT bucket, COUNT(*), SUM(hash) FROM ({hashes}) AS hashes GROUP BY bucket")
         return {int(number): (int(rows), int(checksum)) for number, rows, checksum in found}
 
     def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
         """Yield the MD5 of the key's text and the texts of all columns, of the rows of some buckets or of all, ordered
         by the MD5. The texts of binaries are their bytes."""
-        texts = ", ".join([self._digest(), *(text for text, _ in self.columns)])
-        some = ""
-        if buckets is not None:
-            some = f" WHERE {self._bucket(self._digest())} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
+        texts = ", ".join([self._md5(self.columns[: self.key_count]), *(text for text, _ in self.columns)])
+        some = "" if buckets is None else f" WHERE {self._bucket} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
         return self.query(f"SELECT {texts} FROM {self.table}{some} ORDER BY 1")
 
-    def _digest(self) -> str:
-        key = self.sql.row_text([self.sql.in_row(*column) for column in self.columns[: self.key_count]])
-        return f"MD5({key})"
+    def _md5(self, columns: Iterable[tuple[str, Form]]) -> str:
+        return f"MD5({self.sql.row_text([self.sql.in_row(*column) for column in columns])})"
 
-    def _bucket(self, digest: str) -> str:
-        return f"{self.sql.number_of_digits(digest, 8)} % {self.buckets:d}"
+    @property
+    def _bucket(self) -> str:
+        return f"{self.sql.number_of_digits(self._md5(self.columns[: self.key_count]), 8)} % {self.buckets:d}"
 
 
 def _query_lake(
@@ -168,32 +165,31 @@ class Differences:
         """Compare the rows of both sides, which are sorted by MD5. `among` limits the keys that are compared."""
         sides = ((0, row) for row in source), ((1, row) for row in lake)
         for key, both in groupby(heapq.merge(*sides, key=lambda each: each[1][0]), key=lambda each: each[1][0]):
+            if among is not None and key not in among:
+                continue
             rows: tuple[list[Row], list[Row]] = ([], [])
             for side, row in both:
                 rows[side].append(row)
-            if among is None or key in among:
-                self._compare(key, *rows)
-
-    def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
-        # There is one row on each side, unless something is wrong.
-        correct = source[:1]
-        for theirs in list(source):
-            same = next((ours for ours in lake if not self._differing(theirs, ours)), None)
-            if same is not None:
-                source.remove(theirs)
-                lake.remove(same)
-        if not source and not lake:
-            return
-        kind: Kind = "different" if source and lake else "missing" if source else "extra"
-        self.counts[kind] += 1
-        if len(self.keys) <= MOST_KEYS:
-            self.keys[key] = hashlib.md5(repr((source, lake)).encode(), usedforsecurity=False).digest()
-        if len(self.shown) < self.limit:
-            names = [name for name, _ in self.columns]
-            first = [dict(zip(names, side[0][1:], strict=True)) if side else None for side in (source, lake, correct)]
-            own = first[0] or first[1] or {}
-            columns = self._differing(source[0], lake[0]) if kind == "different" else ()
-            self.shown.append(Difference(kind, {name: own[name] for name in names[: self.key_count]}, columns, *first))
+            ours, theirs = rows[1], [*rows[0]]
+            # There is one row on each side, unless something is wrong.
+            for row in rows[0]:
+                same = next((each for each in ours if not self._differing(row, each)), None)
+                if same is not None:
+                    theirs.remove(row)
+                    ours.remove(same)
+            if not (theirs or ours):
+                continue
+            kind: Kind = "different" if theirs and ours else "missing" if theirs else "extra"
+            self.counts[kind] += 1
+            if len(self.keys) <= MOST_KEYS:
+                self.keys[key] = hashlib.md5(repr((theirs, ours)).encode(), usedforsecurity=False).digest()
+            if len(self.shown) < self.limit:
+                names, sides = [name for name, _ in self.columns], (theirs, ours, rows[0])
+                first = [dict(zip(names, side[0][1:], strict=True)) if side else None for side in sides]
+                own = first[0] or first[1] or {}
+                columns = self._differing(theirs[0], ours[0]) if kind == "different" else ()
+                of_key = {name: own[name] for name in names[: self.key_count]}
+                self.shown.append(Difference(kind, of_key, columns, *first))
 
     def _differing(self, source: Row, lake: Row) -> tuple[str, ...]:
         """Return the columns whose values differ."""
@@ -242,6 +238,16 @@ class Sides:
     left_out: Mapping[str, str]
 
 
+class _Compared(NamedTuple):
+    """A compared column: the schema history's column, its name and type in the database, and its form in a row's
+    text."""
+
+    own: Column
+    declared: str
+    type: ColumnType
+    form: Form
+
+
 def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None = None) -> Sides:
     """Return both sides of the table: in the last cut, and in the current state of the database. `buckets` is their
     number, None for one that suits the table's size. Raises `NotComparableError`."""
@@ -253,7 +259,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     alive = [life for life in lives if life.last.name == name and life.dropped_ts is None]
     if not alive:
         raise NotComparableError("the schema history does not know it")
-    life = alive[-1]
+    life, version = alive[-1], alive[-1].last
     tables = CurrentTables(run.lake, run.feed)
     table = tables.load(identifier := tables.identifier(name))
     if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
@@ -269,26 +275,47 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     if buckets is None:
         rows = max(row.row_count, database.estimated_rows(name))
         buckets = min(max(1, math.ceil(rows / _ROWS_OF_A_BUCKET)), _MOST_BUCKETS)
-    compared, left_out = _compared(database, life.last)
-    by_id = {each.own.id: each for each in compared}
-    if not (columns := key_columns(run.feed, life.last)):
+    declared = {each.name.lower(): each for each in database.columns(name)}
+    if not declared:
+        raise NotComparableError("the source has no such table", advice="or the user may not SELECT from it")
+    known = {column.name.lower(): column.name for column in version.columns}
+    in_lake = [each for lower, each in known.items() if lower not in declared]
+    in_source = [each.name for lower, each in declared.items() if lower not in known]
+    if in_lake or in_source:
+        sides = (("the lake", in_lake), ("the source", in_source))
+        alone = "; ".join(f"{side} alone has {', '.join(names)}" for side, names in sides if names)
+        raise NotComparableError(f"the columns differ: {alone}", advice="DDL may be on its way: verify again later")
+    compared: dict[int, _Compared] = {}
+    left_out: dict[str, str] = {}
+    for column in version.columns:
+        found = declared[column.name.lower()]
+        form = None if found.type is None else form_of(found.type)
+        if not column.carried or found.virtual:
+            left_out[column.name] = "virtual: rows of the log do not have it"
+        elif found.type is None or form is None:
+            kind = column.type.name if found.type is None else found.type.name
+            left_out[column.name] = f"type {kind}: no text of it is known that is the same on both sides"
+        else:
+            compared[column.id] = _Compared(column, found.name, found.type, form)
+    if not (columns := key_columns(run.feed, version)):
         raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
-    if unfit := [column.name for column in columns if column.id not in by_id]:
+    if unfit := [column.name for column in columns if column.id not in compared]:
         raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
-    key = [by_id[column.id] for column in columns]
-    ordered = [*key, *(each for each in compared if each not in key)]
-    texts_of, fields = value_format(run.feed, life.last.name), {field.name: field for field in schema.fields}
+    key = [compared.pop(column.id) for column in columns]
+    ordered = [*key, *compared.values()]
+    texts_of, fields = value_format(run.feed, name), {field.name: field for field in schema.fields}
     if missing := [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
     texts: list[tuple[str, Form]] = []
     values: list[tuple[str, Form]] = []
+    ids: list[int] = []
     for each in ordered:
         text = database_sql.value_text(quoted(each.declared), each.type, zero_dates=texts_of.zero_dates)
         texts.append((text, each.form))
         field = fields[lake_name(each.own)]
         value, kind = column_of_field(field.field_id), iceberg_name(field.field_type)
         values.append((value_parsing.value_text(value, each.type, kind, texts_of), each.form))
-    ids = [fields[lake_name(each.own)].field_id for each in ordered]
+        ids.append(field.field_id)
     query = functools.partial(_query_lake, table, snapshot, schema, ids)
     return Sides(
         life,
@@ -298,45 +325,6 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
         left_out,
     )
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """A compared column: the schema history's column, its name and type in the database, and its form in a row's
-    text."""
-
-    own: Column
-    declared: str
-    type: ColumnType
-    form: Form
-
-
-def _compared(database: SourceDatabase, version: TableVersion) -> tuple[list[_Compared], dict[str, str]]:
-    """Return the columns that can be compared, and the others with the reasons. Raises `NotComparableError` when the
-    columns of both sides differ."""
-    declared = {each.name.lower(): each for each in database.columns(version.name)}
-    if not declared:
-        raise NotComparableError("the source has no such table", advice="or the user may not SELECT from it")
-    known = {column.name.lower(): column.name for column in version.columns}
-    in_lake = [name for lower, name in known.items() if lower not in declared]
-    in_source = [each.name for lower, each in declared.items() if lower not in known]
-    if in_lake or in_source:
-        sides = (("the lake", in_lake), ("the source", in_source))
-        alone = "; ".join(f"{side} alone has {', '.join(names)}" for side, names in sides if names)
-        raise NotComparableError(f"the columns differ: {alone}", advice="DDL may be on its way: verify again later")
-    compared: list[_Compared] = []
-    left_out: dict[str, str] = {}
-    for column in version.columns:
-        found = declared[column.name.lower()]
-        form = None if found.type is None else form_of(found.type)
-        if not column.carried or found.virtual:
-            left_out[column.name] = "virtual: rows of the log do not have it"
-        elif found.type is None or form is None:
-            name = column.type.name if found.type is None else found.type.name
-            left_out[column.name] = f"type {name}: no text of it is known that is the same on both sides"
-        else:
-            compared.append(_Compared(column, found.name, found.type, form))
-    return compared, left_out
 
 
 Result = Literal["equal", "different", "unchecked"]
