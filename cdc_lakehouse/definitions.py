@@ -66,29 +66,6 @@ def defs() -> dg.Definitions:
         raise error.with_traceback(None) from None
 
 
-class FeedAttributes(dg.Model):
-    """What `defs.yaml` says. The sections have the schema of the file's, and are validated as it is."""
-
-    lake: dict[str, Any] | None = Field(default=None, description="Where the tables are, and what writes them.")
-    storage: dict[str, Any] | None = Field(
-        default=None, description="How buckets are reached, for source and warehouse."
-    )
-    feed: dict[str, Any] | None = Field(default=None, description="A change log, and what is made of it.")
-    config: str | None = Field(default=None, description="The path of a lakehouse.yaml, instead of the sections.")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        for name, section in (("lake", LakeConfig), ("storage", StorageConfig), ("feed", FeedConfig)):
-            described = schema["properties"][name]["description"]
-            schema["properties"][name] = {**handler(section.__pydantic_core_schema__), "description": described}
-        return {**schema, "dependentRequired": {"lake": ["feed"], "feed": ["lake"], "storage": ["lake"]}}
-
-    @classmethod
-    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:
-        return with_references(super().model_json_schema(*arguments, **options))
-
-
 class ScaffoldOptions(BaseModel):
     """Options of `dg scaffold defs cdc_lakehouse.FeedComponent NAME`. The feed is called after the folder."""
 
@@ -117,17 +94,36 @@ class FeedScaffolder(dg.Scaffolder[ScaffoldOptions]):
 
 
 @dg.scaffold_with(FeedScaffolder)
-class FeedComponent(FeedAttributes, dg.Component, dg.Resolvable):
+class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
     """The assets, checks, jobs, schedules and sensor of a feed.
 
     Either `lake` and `feed` (and `storage`), which are the sections of `lakehouse.yaml`, or `config`, which is the path
     of such a file, for all of its feeds. Paths are relative to the component's folder. `${NAME}` and `${file:PATH}`
-    stand for secrets, as in the file.
+    stand for secrets, as in the file. The schema of the sections is the file's, and they are validated as it is.
     """
+
+    lake: dict[str, Any] | None = Field(default=None, description="Where the tables are, and what writes them.")
+    storage: dict[str, Any] | None = Field(
+        default=None, description="How buckets are reached, for source and warehouse."
+    )
+    feed: dict[str, Any] | None = Field(default=None, description="A change log, and what is made of it.")
+    config: str | None = Field(default=None, description="The path of a lakehouse.yaml, instead of the sections.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, section in (("lake", LakeConfig), ("storage", StorageConfig), ("feed", FeedConfig)):
+            described = schema["properties"][name]["description"]
+            schema["properties"][name] = {**handler(section.__pydantic_core_schema__), "description": described}
+        return {**schema, "dependentRequired": {"lake": ["feed"], "feed": ["lake"], "storage": ["lake"]}}
+
+    @classmethod
+    def model_json_schema(cls, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return with_references(super().model_json_schema(*arguments, **options))
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        return FeedAttributes
+        return cls
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
