@@ -78,12 +78,13 @@ def _result(
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
+    """A check of a feed. `asset` makes the key from the feed's name. `description` says what is so where it passes.
     `advice` is shown when the check failed, as a warning where it only `warns`. `applies` says for which sources the
     check exists. `blocking`: see the module's docstring."""
 
     name: str
     asset: Callable[[str], dg.AssetKey]
+    description: str
     evaluate: Callable[[FeedState], Found]
     advice: str | Callable[[FeedState], str] | None = None
     applies: Callable[[LogSource], bool] = lambda source: True
@@ -102,7 +103,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     source = FeedRun(feed, lake).source
 
     def defined(check: _FeedCheck) -> dg.AssetChecksDefinition:
-        what = {"name": check.name, "description": check.evaluate.__doc__, "blocking": check.blocking}
+        what = {"name": check.name, "description": check.description, "blocking": check.blocking}
         evaluate: Any = lambda: check.result(FeedState(lake, feed, utc_now()))  # noqa: E731
         return dg.asset_check(asset=check.asset(feed.name), **what)(evaluate)
 
@@ -113,20 +114,15 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
 
 def _index_gaps(state: FeedState) -> Found:
-    """Data files are numbered without gaps."""
     gaps = index_gaps(state.segments.rows)
     where = _where(f"{gap}: {some(list(map(str, gap.missing)), _SHOWN)}" for gap in gaps)
     return not gaps, {"missing_files": sum(len(gap.missing) for gap in gaps), "where": where}
 
 
-def _quarantine(state: FeedState) -> Found:
-    """Every line and row could be used."""
-    return _quarantined(state, schema_files=False)
-
-
-def _schema_files(state: FeedState) -> Found:
-    """Schema files are whole: JSON that fits their checksum."""
-    return _quarantined(state, schema_files=True)
+def _event_counts(state: FeedState) -> Found:
+    of_segments, in_table, superseded = of_lake.event_counts(state)
+    numbers = {"events_of_segments": of_segments, "events_in_table": in_table, "superseded_events_removed": superseded}
+    return of_segments == in_table + superseded, numbers
 
 
 def _quarantined(state: FeedState, *, schema_files: bool) -> Found:
@@ -137,21 +133,12 @@ def _quarantined(state: FeedState, *, schema_files: bool) -> Found:
     return not opened, {"open": sum(row.count for row in opened), "discarded": discarded, "first": first}
 
 
-def _event_counts(state: FeedState) -> Found:
-    """The table holds as many events as its segments gave, but for those that later ones have superseded."""
-    of_segments, in_table, superseded = of_lake.event_counts(state)
-    numbers = {"events_of_segments": of_segments, "events_in_table": in_table, "superseded_events_removed": superseded}
-    return of_segments == in_table + superseded, numbers
-
-
 def _lines(state: FeedState) -> Found:
-    """Every line of a decoded file and every record is an event, in the quarantine, or without a row for the feed."""
     wrong = of_lake.uncounted_lines(state.lake, state.feed.name)
     return not wrong, {"segments": len(wrong), "where": _where(wrong)}
 
 
 def _cut_rows(state: FeedState) -> Found:
-    """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
     tables = of_lake.cut_tables(state)
     wrong = [
         f"{row.database}.{row.table}: {plural(row.row_count, 'row')} in the cut, "
@@ -164,7 +151,6 @@ def _cut_rows(state: FeedState) -> Found:
 
 
 def _option_conflicts(state: FeedState) -> Found:
-    """No message contradicts an option of its format, such as before_2022_03_20."""
     conflicts = state.signals.option_conflicts()
     where = _where(
         f"{each.topic} partition {each.partition}, offset {each.offset}: {plural(each.count, 'message')}: {each.reason}"
@@ -173,13 +159,7 @@ def _option_conflicts(state: FeedState) -> Found:
     return not conflicts, {"messages": sum(conflict.count for conflict in conflicts), "where": where}
 
 
-def _stuck(state: FeedState) -> Found:
-    """The source does not send what has landed again and again."""
-    return state.log_source.stuck() is None, {}
-
-
 def _lossy_text(state: FeedState) -> Found:
-    """No text holds U+FFFD, which Canal writes for bytes that are not UTF-8."""
     damage = sorted(state.signals.damage().items(), key=lambda item: str(item[0]))
     where = _where(
         f"{table}: " + ", ".join(f"{column} in {count} changes" for column, count in sorted(columns.items()))
@@ -190,19 +170,12 @@ def _lossy_text(state: FeedState) -> Found:
 
 
 def _fresh(state: FeedState) -> Found:
-    """The published cut is not older than freshness_minutes."""
     stale = any(not problem.subject for problem in find_problems(state, "stale"))
     numbers = {"lag_seconds": state.lag_seconds, "allowed_seconds": state.feed.freshness_minutes * 60}
     return not stale, {} if state.lag_seconds is None else numbers
 
 
-def _held(state: FeedState) -> Found:
-    """No table stays behind at an earlier cut."""
-    return not state.held, {"tables_held": len(state.held), "held": held_list(state.held) if state.held else "none"}
-
-
 def _labels(state: FeedState) -> Found:
-    """ENUM and SET values are labels, not the source's numbers."""
     lives = () if state.log_source.has_labels else state.history.incarnations().values()
     unknown = sorted(
         f"{life.last.name}.{column.name}"
@@ -214,7 +187,6 @@ def _labels(state: FeedState) -> Found:
 
 
 def _cascades(state: FeedState) -> Found:
-    """No table has a foreign key whose actions change its rows, which MySQL before 9.6 and MariaDB do not log."""
     tables = sorted(
         f"{life.last.name}: {(key.name or '').removeprefix('_')} {key.actions}"
         for life in state.history.incarnations().values()
@@ -224,46 +196,56 @@ def _cascades(state: FeedState) -> Found:
     return not tables, {"foreign_keys": len(tables), "where": _where(tables, none="none")}
 
 
-def _patterns_match(state: FeedState) -> Found:
-    """Each pattern of tables.include matches a table that was seen."""
-    return not state.warnings, {"patterns": len(state.warnings), "which": _where(state.warnings, none="none")}
-
-
 _FEED_CHECKS: Final = (
-    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, "Restore the missing files, then run again.",
-               applies=lambda source: source.has_files),
-    _FeedCheck("source_moves_on", keys.raw_key, _stuck, lambda state: str(state.log_source.stuck()),
+    _FeedCheck("no_index_gaps", keys.raw_key, "Data files are numbered without gaps.", _index_gaps,
+               "Restore the missing files, then run again.", applies=lambda source: source.has_files),
+    _FeedCheck("source_moves_on", keys.raw_key, "The source does not send what has landed again and again.",
+               lambda state: (state.log_source.stuck() is None, {}), lambda state: str(state.log_source.stuck()),
                applies=lambda source: source.can_stick),
-    _FeedCheck("nothing_quarantined", keys.events_key, _quarantine,
+    _FeedCheck("nothing_quarantined", keys.events_key, "Every line and row could be used.",
+               functools.partial(_quarantined, schema_files=False),
                "Repair what the rows name. The next run reads it again."),
-    _FeedCheck("events_of_segments", keys.events_key, _event_counts),
-    _FeedCheck("lines_accounted", keys.events_key, _lines, "Decode the dates of these segments again. If nobody else "
-               "writes to the feed's own tables, it is a fault here."),
-    _FeedCheck("options_agree", keys.events_key, _option_conflicts,
+    _FeedCheck("events_of_segments", keys.events_key, "The table holds as many events as its segments gave, but for "
+               "those that later ones have superseded.", _event_counts),
+    _FeedCheck("lines_accounted", keys.events_key, "Every line of a decoded file and every record is an event, in the "
+               "quarantine, or without a row for the feed.", _lines, "Decode the dates of these segments again. If "
+               "nobody else writes to the feed's own tables, it is a fault here."),
+    _FeedCheck("options_agree", keys.events_key, "No message contradicts an option of its format, such as "
+               "before_2022_03_20.", _option_conflicts,
                lambda state: f"{state.signals.option_conflicts()[0].reason}. {OPTION_CONFLICT_ADVICE}",
                applies=lambda source: source.has_options),
-    _FeedCheck("text_undamaged", keys.events_key, _lossy_text, "Canal reads columns as UTF-8 whatever their character "
-               "set is: the text of these changes is lost. Convert the columns to utf8mb4 in the source, and load the "
-               "tables anew.", applies=lambda source: source.has_lossy_text, warns=True),
-    _FeedCheck("fresh", keys.checkpoint_key, _fresh, lambda state: "Nothing has been published yet." if
-               state.lag_seconds is None else "See whether the changefeed's checkpoint moves, and whether runs fail.",
+    _FeedCheck("text_undamaged", keys.events_key, "No text holds U+FFFD, which Canal writes for bytes that are not "
+               "UTF-8.", _lossy_text, "Canal reads columns as UTF-8 whatever their character set is: the text of these "
+               "changes is lost. Convert the columns to utf8mb4 in the source, and load the tables anew.",
+               applies=lambda source: source.has_lossy_text, warns=True),
+    _FeedCheck("fresh", keys.checkpoint_key, "The published cut is not older than freshness_minutes.", _fresh,
+               lambda state: "Nothing has been published yet." if state.lag_seconds is None else "See whether the "
+               "changefeed's checkpoint moves, and whether runs fail.",
                warns=lambda state: state.lag_seconds is not None),
-    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, "Something else has changed the tables, or has let their "
-               "snapshots expire: readers of the cut miss them until the next one is published.", blocking=True),
-    _FeedCheck("nothing_held", keys.checkpoint_key, _held, lambda state: "Each one's check up_to_date has the reason: "
+    _FeedCheck("cut_rows", keys.checkpoint_key, "Every table of the cut has the snapshot that the cut names, with as "
+               "many rows as it says.", _cut_rows, "Something else has changed the tables, or has let their snapshots "
+               "expire: readers of the cut miss them until the next one is published.", blocking=True),
+    _FeedCheck("nothing_held", keys.checkpoint_key, "No table stays behind at an earlier cut.", lambda state:
+               (not state.held, {"tables_held": len(state.held), "held": held_list(state.held) or "none"}),
+               lambda state: "Each one's check up_to_date has the reason: "
                f"{some(sorted(map(str, state.held)), _SHOWN)}"),
-    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files,
+    _FeedCheck("schema_files_valid", keys.checkpoint_key, "Schema files are whole: JSON that fits their checksum.",
+               functools.partial(_quarantined, schema_files=True),
                "Restore the files as TiCDC wrote them. The next run reads them again.",
                applies=lambda source: source.has_files),
-    _FeedCheck("labels_known", keys.checkpoint_key, _labels, "Neither schema files nor statements have the labels of "
-               "these columns: their values are numbers. An ALTER TABLE … MODIFY COLUMN in the source that states the "
-               "type again brings the labels.", warns=True),
-    _FeedCheck("cascades_logged", keys.checkpoint_key, _cascades, "Rows that these foreign keys delete or change stay "
-               "as they were: before MySQL 9.6 the binlog does not have what InnoDB does by itself. Delete and update "
-               "child rows by statements in the source; `cdc-lakehouse verify --repair` puts rows right.",
+    _FeedCheck("labels_known", keys.checkpoint_key, "ENUM and SET values are labels, not the source's numbers.",
+               _labels, "Neither schema files nor statements have the labels of these columns: their values are "
+               "numbers. An ALTER TABLE … MODIFY COLUMN in the source that states the type again brings the labels.",
+               warns=True),
+    _FeedCheck("cascades_logged", keys.checkpoint_key, "No table has a foreign key whose actions change its rows, "
+               "which MySQL before 9.6 and MariaDB do not log.", _cascades, "Rows that these foreign keys delete or "
+               "change stay as they were: before MySQL 9.6 the binlog does not have what InnoDB does by itself. Delete "
+               "and update child rows by statements in the source; `cdc-lakehouse verify --repair` puts rows right.",
                applies=lambda source: source.database == "mysql", warns=True),
-    _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match, "Correct the patterns, in letter case too. One "
-               "for a table that is still to come can stay.", warns=True),
+    _FeedCheck("patterns_match", keys.checkpoint_key, "Each pattern of tables.include matches a table that was seen.",
+               lambda state: (not state.warnings, {"patterns": len(state.warnings),
+                                                   "which": _where(state.warnings, none="none")}),
+               "Correct the patterns, in letter case too. One for a table that is still to come can stay.", warns=True),
 )  # fmt: skip
 
 

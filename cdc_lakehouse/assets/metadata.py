@@ -16,18 +16,16 @@ from pyiceberg.table import Table
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, utc_now
+from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
 from cdc_lakehouse.lake.names import CATALOG, Identifier
-from cdc_lakehouse.lake.tables.segments import Totals, totals
+from cdc_lakehouse.lake.tables.segments import Totals
 from cdc_lakehouse.operate.state import TableHealth, table_health
-from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.source import Landed
-from cdc_lakehouse.pipeline.steps import Published
 
 Metadata = Mapping[str, Any]
 
@@ -42,23 +40,11 @@ def landed_metadata(landed: Landed, known: Totals, new: Totals, by_date: bool) -
     if landed.files_listed is not None:
         numbers["files_listed"] = landed.files_listed
     if landed.source_ts is not None:
-        numbers |= _moment("source_checkpoint", landed.source_ts)
+        numbers |= moment("source_checkpoint", landed.source_ts)
         numbers["source_lag_seconds"] = lag_seconds(landed.source_ts, utc_now())
     if landed.faults:
         numbers["faults"] = markdown_list(landed.faults)
     return numbers
-
-
-def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
-    """Describe the initial dump, by `rows` of `segments`: its tables and files, and the point of the change log that
-    its rows are of; and how much of it a run loaded."""
-    known = totals(rows)
-    tables = rows.group_by(["database", "table"]).aggregate([]).num_rows
-    numbers: dict[str, Any] = {
-        "tables": tables, "files": known.segments, "bytes": known.size, "dagster/row_count": known.events,
-        "quarantined": known.quarantined, "new_files": new.segments, "new_rows": new.events,
-    }  # fmt: skip
-    return numbers if known.max_commit_ts is None else numbers | _moment("position", known.max_commit_ts)
 
 
 def events_metadata(rows: int, decoded: Totals, new: Totals, by_date: bool) -> Metadata:
@@ -73,7 +59,7 @@ def events_metadata(rows: int, decoded: Totals, new: Totals, by_date: bool) -> M
         **({"dagster/partition_row_count": decoded.events} if by_date else {}),
     }  # fmt: skip
     if decoded.min_commit_ts is not None and decoded.max_commit_ts is not None:
-        numbers |= _moment("first_commit", decoded.min_commit_ts) | _moment("last_commit", decoded.max_commit_ts)
+        numbers |= moment("first_commit", decoded.min_commit_ts) | moment("last_commit", decoded.max_commit_ts)
     return numbers
 
 
@@ -92,7 +78,7 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
         "tables_changed": ", ".join(dict.fromkeys(str(version.name) for version in new)) or "none",
         "statements": dg.MetadataValue.md("\n".join(shown)),
         "statements_of_all_time": len(all_of),
-        **(_moment("version", all_of[0][0].commit_ts) if all_of else {}),
+        **(moment("version", all_of[0][0].commit_ts) if all_of else {}),
     }
 
 
@@ -110,7 +96,7 @@ def state_metadata(
         "dagster/row_count": state.row_count,
         "dagster/column_schema": table_schema(state, version, table),
         "dagster/column_lineage": dg.TableColumnLineage(lineage),
-        **_moment("applied", checkpoint_ts),
+        **moment("applied", checkpoint_ts),
         "lag_seconds": lag_seconds(checkpoint_ts, now),
     }
     if (snapshot := table.current_snapshot()) is not None:
@@ -130,33 +116,16 @@ def health_metadata(health: TableHealth) -> Metadata:
     return numbers
 
 
-def checkpoint_metadata(
-    published: Published, applied: Applied, held: Mapping[TableName, str], now: datetime.datetime
-) -> Metadata:
-    """Describe the published cut. `held` are reasons by table."""
-    cut = published.cut
-    numbers: dict[str, Any] = {
-        "tables": len(published.rows), "tables_changed": len(applied.tables),
-        "rows": sum(row.row_count for row in published.rows), "tables_held": len(held), "new_cut": published.new,
-    }  # fmt: skip
-    if cut.checkpoint_ts != BEGINNING:
-        numbers |= _moment("checkpoint", cut.checkpoint_ts)
-        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, now)
-    if held:
-        numbers["held"] = held_list(held)
-    return numbers
-
-
 def configuration_metadata(section: BaseModel) -> dg.MetadataValue[Any]:
     """Format a section of the configuration as in the file, without its defaults and its secrets, in Markdown."""
     text = yaml.safe_dump(without_secrets(section), sort_keys=False, allow_unicode=True, width=100)
     return dg.MetadataValue.md(_fenced("yaml", text.rstrip()))
 
 
-def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
-    """Format reasons by table as a list in Markdown."""
-    rows = (f"- **{as_markdown(str(table))}**: {as_markdown(why)}" for table, why in sorted(held.items(), key=str))
-    return dg.MetadataValue.md("\n".join(rows))
+def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any] | None:
+    """Format reasons by table as a list in Markdown; None without any."""
+    rows = [f"- **{as_markdown(str(table))}**: {as_markdown(why)}" for table, why in sorted(held.items(), key=str)]
+    return dg.MetadataValue.md("\n".join(rows)) if rows else None
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
@@ -240,6 +209,6 @@ def _statement(version: TableVersion, life: Incarnation) -> str:
     return "\n".join(lines)
 
 
-def _moment(name: str, commit_ts: int) -> dict[str, Any]:
+def moment(name: str, commit_ts: int) -> dict[str, Any]:
     """Return a commit-ts as text, because a plot cannot show it as a number, and as a time."""
     return {f"{name}_ts": str(commit_ts), f"{name}_time": dg.MetadataValue.timestamp(commit_time(commit_ts))}

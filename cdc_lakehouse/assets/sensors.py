@@ -27,29 +27,35 @@ _RELOAD_SECONDS: Final = 300
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
-class LoadedTables:
-    """The tables that the definitions of this process have as assets: the code location is loaded again when others
-    appear in the lake, so that they become assets by themselves."""
+@dataclass(frozen=True)
+class Decision:
+    """The decision of a tick: a run with `run_key`, or none, and why. `attempt` counts earlier runs that failed."""
 
-    def __init__(self, lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> None:
-        self._lake, self._feed, self._tables = lake, feed, list(tables)
-        self._looked_at: str | None = None
-        self._asked = False
+    run_key: str | None
+    reason: str
+    attempt: int = 0
 
-    def reload_if_outdated(self, origin: Any, log: logging.Logger) -> None:
-        """Ask the code server to reload its code, once, when the lake's tables have changed."""
-        if self._asked:
+
+def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequence[TableName]) -> dg.SensorDefinition:
+    """Define the sensor that requests runs of the first of the feed's jobs. It targets the others for their assets, so
+    that the page of an asset names the sensor that updates it. It does not query the source while a run or a backfill
+    of the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
+    shown, looked_at, is_asked = FeedRun(feed, lake).source.shown, list[str | None]([None]), threading.Event()
+
+    def reload_if_outdated(origin: Any, log: logging.Logger) -> None:
+        """Ask the code server to load its code again, once, when the lake's tables are not those that are assets, so
+        that new ones become assets by themselves."""
+        if is_asked.is_set():
             return
-        table = self._lake.load(system_table(self._feed.name, "schema_history"))
-        location = None if table is None else table.metadata_location
-        before, self._looked_at = self._looked_at, location
-        if location == before or known_tables(self._lake, self._feed) == self._tables:
+        table = lake.load(system_table(feed.name, "schema_history"))
+        before, looked_at[0] = looked_at[0], None if table is None else table.metadata_location
+        if looked_at[0] == before or known_tables(lake, feed) == list(tables):
             return
-        self._asked = True
+        is_asked.set()
         if (server := runs.code_server(origin)) is None:
-            log.warning("the tables of feed %s have changed: reload the code location to see them", self._feed.name)
+            log.warning("the tables of feed %s have changed: reload the code location to see them", feed.name)
             return
-        log.info("the tables of feed %s have changed: the code location is loaded again", self._feed.name)
+        log.info("the tables of feed %s have changed: the code location is loaded again", feed.name)
 
         def reload() -> None:
             try:
@@ -64,23 +70,6 @@ class LoadedTables:
         # In a thread, not in the tick: the new server starts while this one still answers.
         threading.Thread(target=reload, name="reload", daemon=True).start()
 
-
-@dataclass(frozen=True)
-class Decision:
-    """The decision of a tick: a run with `run_key`, or none, and why. `attempt` counts earlier runs that failed."""
-
-    run_key: str | None
-    reason: str
-    attempt: int = 0
-
-
-def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequence[TableName]) -> dg.SensorDefinition:
-    """Define the sensor that requests runs of the first of the feed's jobs. It targets the others for their assets, so
-    that the page of an asset names the sensor that updates it. It does not query the source while a run or a backfill
-    of the feed is unfinished. When the lake's tables differ from the known `tables`, it reloads the code location."""
-    shown = FeedRun(feed, lake).source.shown
-    loaded = LoadedTables(lake, feed, tables)
-
     @dg.sensor(
         name=f"{feed.name}_{shown.sensor}",
         jobs=jobs,
@@ -90,7 +79,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            loaded.reload_if_outdated(context.code_location_origin, context.log)
+            reload_if_outdated(context.code_location_origin, context.log)
             # Between two of its runs a backfill has no run.
             for backfill in runs.requested_backfills(context.instance):
                 if any(keys.belongs_to_feed(feed.name, key) for key in backfill.asset_selection or ()):

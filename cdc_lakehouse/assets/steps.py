@@ -30,7 +30,7 @@ from cdc_lakehouse.assets.checks import Context
 from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configuration_metadata, table_name
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.section import zone_of
@@ -93,11 +93,18 @@ def made_of_events(feed: FeedConfig) -> dict[str, str]:
 
 
 def _loaded(context: Context, steps: Steps) -> Results:
-    """Load the rest of the initial dump, and describe the dump."""
+    """Load the rest of the initial dump, and describe the dump: its tables and files, the point of the change log that
+    its rows are of, and how much of it the run loaded."""
     if steps.run.feed.initial is not None:
         new = totals(as_rows(steps.loaded.decoded.segments))
-        described = metadata.snapshot_metadata(steps.run.segments.rows.filter(pc.field("kind") == DUMP), new)
-        yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed.name), metadata=described)
+        rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
+        known, tables = totals(rows), rows.group_by(["database", "table"]).aggregate([]).num_rows
+        numbers: dict[str, Any] = {
+            "tables": tables, "files": known.segments, "bytes": known.size, "dagster/row_count": known.events,
+            "quarantined": known.quarantined, "new_files": new.segments, "new_rows": new.events,
+            **({} if known.max_commit_ts is None else metadata.moment("position", known.max_commit_ts)),
+        }  # fmt: skip
+        yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed.name), metadata=numbers)
 
 
 def _landed(context: Context, steps: Steps) -> Results:
@@ -119,14 +126,17 @@ def _decoded(context: Context, steps: Steps) -> Results:
 
 def _by_date(
     steps: Steps, key: Callable[[str], dg.AssetKey], known: pa.Table, new: Sequence[Segment],
-    measure: Callable[[Totals, Totals, bool], metadata.Metadata],
+    measure: Callable[[Totals, Totals, bool], metadata.Metadata], dates: Iterable[str] | None = None,
 ) -> Results:  # fmt: skip
-    """Yield a materialization of each date that is requested or has something new, so that numbers plot by date; if
-    there is none, of the current date; of all segments for a feed without dates. `known` has the columns of `segments`;
-    `measure` computes the metadata from the totals of known and new segments, and whether they are of one date."""
+    """Yield a materialization of each of the `dates`; None: each that is requested or has something new, so that
+    numbers plot by date; if there is none, the current one; all segments for a feed without dates. `known` has the
+    columns of `segments`; `measure` computes the metadata from the totals of known and new segments, and whether they
+    are of one date."""
     feed, rows = steps.run.feed, as_rows(new)
-    dates = {segment.feed_date for segment in new if segment.feed_date is not None} | steps.run.dates
-    for date in keys.run_partitions(feed, dates, utc_now()):
+    if dates is None:
+        found = {segment.feed_date for segment in new if segment.feed_date is not None} | steps.run.dates
+        dates = keys.run_partitions(feed, found, utc_now())
+    for date in dates:
         of_date = pc.field("feed_date") == date
         described = measure(totals(known.filter(of_date)), totals(rows.filter(of_date)), True)
         yield dg.AssetMaterialization(key(feed.name), partition=date, metadata=described)
@@ -198,8 +208,14 @@ def _applied(
             yield dg.AssetMaterialization(key, metadata={**describe(), "unchanged": True})
     if run.only is None or (run.only and steps.published.new):
         yield from _passed_dates(context, steps)
-        published = metadata.checkpoint_metadata(steps.published, steps.applied, held, now())
-        yield dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=published)
+        published, at = steps.published, steps.published.cut.checkpoint_ts
+        moment = {} if at == BEGINNING else metadata.moment("checkpoint", at) | {"lag_seconds": lag_seconds(at, now())}
+        numbers: dict[str, Any] = {
+            "tables": len(published.rows), "tables_changed": len(steps.applied.tables),
+            "rows": sum(row.row_count for row in published.rows), "tables_held": len(held), "new_cut": published.new,
+            **moment, **({"held": metadata.held_list(held)} if held else {}),
+        }  # fmt: skip
+        yield dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=numbers)
 
 
 def _passed_dates(context: Context, steps: Steps) -> Results:
@@ -217,12 +233,11 @@ def _passed_dates(context: Context, steps: Steps) -> Results:
     landed = steps.run.segments.rows
     decoded = landed.filter(pc.field("state") == DECODED)
     for key, segments, measure in (
-        (keys.raw_key(feed.name), landed, functools.partial(metadata.landed_metadata, Landed())),
-        (keys.events_key(feed.name), decoded, functools.partial(metadata.events_metadata, totals(decoded).events)),
+        (keys.raw_key, landed, functools.partial(metadata.landed_metadata, Landed())),
+        (keys.events_key, decoded, functools.partial(metadata.events_metadata, totals(decoded).events)),
     ):
-        for date in sorted(passed - context.instance.get_materialized_partitions(key)):
-            numbers = measure(totals(segments.filter(pc.field("feed_date") == date)), totals(as_rows([])), True)
-            yield dg.AssetMaterialization(key, metadata=numbers, partition=date)
+        unknown = passed - context.instance.get_materialized_partitions(key(feed.name))
+        yield from _by_date(steps, key, segments, (), measure, sorted(unknown))
 
 
 RUN_STEPS: Final = {

@@ -205,9 +205,16 @@ def _attention(status: dict[str, Any]) -> list[str]:
 
 
 def _text(status: dict[str, Any], *, files: bool) -> str:
+    source = _moment(status["source_checkpoint_ts"], status["source_lag_seconds"])
+    if "pending_records" in status:
+        source = f"{plural(status['pending_records'], 'offset')} to land"
+    elif "landed_entries" in status:
+        reached = "cannot be used" if status["error"] is not None else "reachable"
+        last = "" if status["landed_position"] is None else f", the last one at {status['landed_position']}"
+        source = f"{reached}; {plural(status['landed_entries'], 'entry')} landed{last}"
     lines = [
         *(_attention(status) or [common.good(f"feed {status['feed']}: all is well")]),
-        f"  source     {_source(status)}",
+        f"  source     {source}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
     if (run := status["last_run"]) is not None:
@@ -239,9 +246,19 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
         lines.append(f"             {OPTION_CONFLICT_ADVICE}")
     if status["tables"]:
         header = ["table", "rows", "behind", *(["files", "KiB a file", "deleted", "compacted"] if files else [])]
-        rows = common.grid(header, [_table_row(table)[: len(header)] for table in status["tables"]])
-        lines += ["", *rows[:2]]
-        for line, table in zip(rows[2:], status["tables"], strict=True):
+        cells: list[list[str]] = []
+        for table in status["tables"]:
+            rows = "-" if table["rows"] is None else str(table["rows"])
+            behind = "-" if table["lag_seconds"] is None else time_span(table["lag_seconds"])
+            of_files = ["-"] * 4
+            if health := table["health"]:
+                size, compacted = f"{health['average_bytes'] / 1024:.0f}", (health["compacted_at"] or "never")[:16]
+                of_files = [str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
+            behind += "" if table["held"] is None else " (held)"
+            cells.append([f"{table['database']}.{table['table']}", rows, behind, *of_files][: len(header)])
+        first, second, *grid = common.grid(header, cells)
+        lines += ["", first, second]
+        for line, table in zip(grid, status["tables"], strict=True):
             lines.append(bad(line) if table["held"] is not None else common.doubtful(line) if table["late"] else line)
     problems = common.problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
     return "\n".join([*lines, *problems])
@@ -249,27 +266,6 @@ def _text(status: dict[str, Any], *, files: bool) -> str:
 
 def of_job(run: dict[str, Any]) -> str:
     return "" if run["job"] is None else f" of {run['job']}"
-
-
-def _table_row(table: dict[str, Any]) -> list[str]:
-    name, health = f"{table['database']}.{table['table']}", table["health"]
-    rows = "-" if table["rows"] is None else str(table["rows"])
-    behind = "-" if table["lag_seconds"] is None else time_span(table["lag_seconds"])
-    cells = [name, rows, behind if table["held"] is None else f"{behind} (held)"]
-    if health is None:
-        return [*cells, "-", "-", "-", "-"]
-    size, compacted = f"{health['average_bytes'] / 1024:.0f}", (health["compacted_at"] or "never")[:16]
-    return [*cells, str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
-
-
-def _source(status: dict[str, Any]) -> str:
-    if "pending_records" in status:
-        return f"{plural(status['pending_records'], 'offset')} to land"
-    if "landed_entries" in status:
-        reached = "cannot be used" if status["error"] is not None else "reachable"
-        last = "" if status["landed_position"] is None else f", the last one at {status['landed_position']}"
-        return f"{reached}; {plural(status['landed_entries'], 'entry')} landed{last}"
-    return _moment(status["source_checkpoint_ts"], status["source_lag_seconds"])
 
 
 def _moment(commit_ts: int | None, lag: float | None) -> str:
