@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
+import pyarrow as pa
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
@@ -31,7 +32,7 @@ from cdc_lakehouse.commands.status import failed_or_killed, failed_runs, last_ru
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Decisions
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState, KnownHealth, changes_by_table
@@ -68,7 +69,6 @@ svg text{font-size:11px;fill:currentColor}
 svg line{stroke:var(--line)}tr.bad td{color:var(--bad)}input{font:inherit;width:100%;max-width:24rem;margin:.5rem 0}
 @media print{h2{break-before:page}}@media(max-width:40rem){.lanes text{font-size:22px}}
 """
-
 
 _SCRIPT: Final = """
 for (const search of document.querySelectorAll("input[type=search]")) search.oninput = () => {
@@ -178,16 +178,27 @@ def _page(asked: Asked, known: KnownHealth | None = None, *, refreshes: bool = F
 
 def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> str:
     cuts, decoded = _cuts(state), state.segments.rows.filter(pc.field("state") == DECODED)
-    dates = pc.unique(decoded.filter(pc.field("kind") != SUMMARY)["feed_date"]).to_pylist()
-    since = next(iter(sorted(filter(None, dates))[-_DATES_OF_CHANGES:]), None)
     every = sorted(_events(state, cuts, failed), reverse=True)
     by_lane = ([event for event in every if event[1] == lane][:_MOST_ROWS] for lane in _LANES)
     events = sorted(itertools.chain(*by_lane), reverse=True)
     shown = [[_time(at), *texts] for at, *texts in events]
+    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
+    notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
+    notes += map(": ".join, failed_or_killed(last_run(state, failed), failed))
+    notes += [*state.contradictions, *state.warnings]
+    items = re.sub("`([^`<]+)`", r"<code>\1</code>", "".join(f"<li>{_text(note)}</li>" for note in notes))
+    well = '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
+    found = groups(state.quarantine.open())
+    quarantined = [
+        [row.error_class, table_of(row), f"{sum(each.count for each in alike):,}", since(alike), row.id, place_of(row),
+         row.message]
+        for alike in found[:_MOST_ROWS] for row in alike[:1]
+    ]  # fmt: skip
+    header = ["class", "table", "rows", "since", "first", "where", "message"]
     return "".join([
         f'<section id="feed-{number}"><h2>Feed {_text(state.feed.name)}</h2>',
         _tiles(state, totals(decoded).events),
-        _notes(state, failed),
+        f'<ul class="bad">{items}</ul>' if notes else well,
         "<h3>Timeline</h3>",
         _lanes(events),
         '<h3>Cuts, by when they were published</h3><div class="plots">',
@@ -196,9 +207,9 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         _plot("Rows in the cut", _COUNTS, [(cut.published_at, cut.rows) for cut in cuts]),
         _plot("Bytes in the cut, of tables that exist now", _BYTES, [(cut.published_at, cut.size) for cut in cuts]),
         "</div><h3>Tables</h3>",
-        _tables(state, since),
+        _tables(state, decoded),
         "<h3>Quarantine</h3>",
-        _quarantine(state.quarantine.open()),
+        _grid(header, quarantined, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS),
         "<h3>Runs, DDL and holds</h3>",
         _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(len(every) - len(events)),
         "</section>",
@@ -226,21 +237,13 @@ def _tiles(state: FeedState, decoded: int) -> str:
     return f'<div class="tiles">{"".join(shown_tiles)}</div>'
 
 
-def _notes(state: FeedState, failed: Sequence[dict[str, Any]]) -> str:
-    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
-    notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
-    ends = failed_or_killed(last_run(state, failed), failed)
-    if not (notes := [*notes, *map(": ".join, ends), *state.contradictions, *state.warnings]):
-        return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
-    items = re.sub("`([^`<]+)`", r"<code>\1</code>", "".join(f"<li>{_text(note)}</li>" for note in notes))
-    return f'<ul class="bad">{items}</ul>'
-
-
-def _tables(state: FeedState, since: str | None) -> str:
+def _tables(state: FeedState, decoded: pa.Table) -> str:
     """The tables, and their changes from a date on: a recent rate, and a limit to what is read."""
+    dates = pc.unique(decoded.filter(pc.field("kind") != SUMMARY)["feed_date"]).to_pylist()
+    first = next(iter(sorted(filter(None, dates))[-_DATES_OF_CHANGES:]), None)
     header = ["table", "state", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts",
               "updates", "deletes"]  # fmt: skip
-    changes, late = changes_by_table(state, since), {name for name in state.tables if state.is_late(name)}
+    changes, late = changes_by_table(state, first), {name for name in state.tables if state.is_late(name)}
     words = {"held": state.held, "quarantined": state.quarantined, "late": late}
     states = {name: next((word for word, of in words.items() if name in of), _ON_TIME) for name in state.tables}
     by_size = sorted(state.tables, key=lambda name: -(health.bytes if (health := state.health[name]) else 0))
@@ -256,19 +259,8 @@ def _tables(state: FeedState, since: str | None) -> str:
         rows.append([str(name), states[name], *shown, *files, *changed])
     bad = {place for place, row in enumerate(rows) if row[1] != _ON_TIME}
     search = '<input type="search" placeholder="search tables" aria-label="search tables">'
-    counted = "" if since is None else f"<p>Changes are those since {_text(since)}.</p>"
+    counted = "" if first is None else f"<p>Changes are those since {_text(first)}.</p>"
     return search + _grid(header, rows, frozenset(range(2, len(header))), bad=bad) + counted
-
-
-def _quarantine(open_rows: Sequence[Quarantined]) -> str:
-    found = groups(open_rows)
-    rows = [
-        [row.error_class, table_of(row), f"{sum(each.count for each in alike):,}", since(alike), row.id, place_of(row),
-         row.message]
-        for alike in found[:_MOST_ROWS] for row in alike[:1]
-    ]  # fmt: skip
-    header = ["class", "table", "rows", "since", "first", "where", "message"]
-    return _grid(header, rows, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS)
 
 
 class _Cut(NamedTuple):
