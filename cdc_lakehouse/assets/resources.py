@@ -1,5 +1,6 @@
 """The objects that the assets of a run share: the configuration, Spark, and the steps."""
 
+import contextlib
 import json
 from typing import Any, Final
 
@@ -7,12 +8,12 @@ import dagster as dg
 from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.assets.runs import FEED_TAG, release_leases, take_lease
+from cdc_lakehouse.assets.runs import FEED_TAG
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, take_feed
 from cdc_lakehouse.pipeline.steps import Steps
 
 LOAD_TAG = "cdc/load"
@@ -21,8 +22,8 @@ DATES_TAG = "cdc/dates"
 """The dates to decode again, separated by commas, if they are not all dates of a range."""
 CONFIGURATIONS: Final[dict[str, LakehouseConfig]] = {}
 """By feed, those of this process's definitions."""
-_STEPS: Final[dict[str, dict[str, Steps]]] = {}
-"""By run, which can have assets of several feeds, and feed."""
+_STEPS: Final[dict[str, tuple[dict[str, Steps], contextlib.ExitStack]]] = {}
+"""By run: the steps of each of its feeds, and what releases their leases."""
 
 
 class Lakehouse(dg.ConfigurableResource[Any]):
@@ -43,17 +44,19 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         return build_session(first.lake, first.storage)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Release the run's lease when the run has ended, and forget its steps."""
-        release_leases()
-        _STEPS.pop(context.run.run_id if context.run else "", None)
+        """Forget the steps of a run that has ended, and release its leases."""
+        if context.run is not None and context.run.run_id in _STEPS:
+            _STEPS.pop(context.run.run_id)[1].close()
 
     def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
         """Return the steps of a feed in a run, whose ops share a process. Raises `ConcurrentRunError`."""
-        run_id, of_run = context.run.run_id, _STEPS.setdefault(context.run.run_id, {})
+        run_id = context.run.run_id
+        of_run, ends = _STEPS.setdefault(run_id, ({}, contextlib.ExitStack()))
         if feed not in of_run:
             config = CONFIGURATIONS[feed]
             lake = Lake(config.lake, config.storage)
-            lease = take_lease(context.instance, lake, feed, run_id)
+            lease = take_feed(lake, feed, run_id)
+            ends.callback(lease.release)
             # A run of assets that was started in the UI has no tag.
             context.instance.add_run_tags(run_id, {FEED_TAG: feed})
             # The partitions that a person requested; a run that processes what is new has none.

@@ -24,10 +24,9 @@ from dagster._core.execution.plan.objects import StepFailureData, StepSuccessDat
 from dagster._utils.error import serializable_error_info_from_exc_info
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, class_names
+from cdc_lakehouse.errors import CdcError, class_names
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.lease import Lease, last_holder
-from cdc_lakehouse.pipeline.run import take_feed
+from cdc_lakehouse.lake.tables.lease import last_holder
 
 FEED_TAG: Final = "cdc/feed"
 FAILURE_TAG: Final = "cdc/failure"
@@ -44,29 +43,6 @@ _UNFINISHED: Final = [
 _STARTUP: Final = datetime.timedelta(minutes=5)
 # A run also has no lease between its last op and the end that Dagster records.
 _ENDING: Final = datetime.timedelta(minutes=1)
-
-_leases: dict[tuple[str, str], Lease] = {}
-"""Leases of this process, by warehouse and feed."""
-
-
-def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
-    """Take the feed's lease for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
-    another run holds it."""
-    place = lake.config.warehouse, feed
-    if (lease := _leases.get(place)) is not None and lease.run != run_id:
-        other = instance.get_run_by_id(lease.run)
-        if other is not None and not other.is_finished:
-            raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
-        _leases.pop(place).release()
-    if place not in _leases:
-        _leases[place] = take_feed(lake, feed, run_id)
-    return _leases[place]
-
-
-def release_leases() -> None:
-    """Release the leases of this process."""
-    while _leases:
-        _leases.popitem()[1].release()
 
 
 def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:

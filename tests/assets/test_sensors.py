@@ -18,17 +18,7 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError, ConcurrentRunError
 from tests.kit import leases
 from tests.kit.clock import clock_at
-from tests.kit.dagster_feed import (
-    FAILURE_TAG,
-    asked,
-    empty_instance,
-    keys,
-    release_leases,
-    skipped,
-    started,
-    take_lease,
-    tick,
-)
+from tests.kit.dagster_feed import FAILURE_TAG, asked, empty_instance, keys, skipped, started, take_feed, tick
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.kit.leases import LEASE, MAINTENANCE, holder_of, later, lease_of, now, table_of, take_elsewhere
@@ -53,7 +43,6 @@ def sink(lake: TestLake) -> Sink:
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         yield instance
-    release_leases()
 
 
 # --- A sink ---
@@ -175,18 +164,21 @@ def test_run_with_the_lease_is_waited_for(instance: dg.DagsterInstance, lake: Te
     lease.take()
     assert waits(lake, instance) == f"run {run_id} of the feed is not finished"
     with pytest.raises(ConcurrentRunError, match=run_id):
-        take_lease(instance, lake.lake, lake.name, "mine")
+        take_feed(lake.lake, lake.name, "mine")
     lease.release()
     assert waits(lake, instance) is not None, "Dagster is told of its end a moment later"
     assert waits(lake, instance, 61) is None
-    take_lease(instance, lake.lake, lake.name, "mine").require()
+    mine = take_feed(lake.lake, lake.name, "mine")
+    mine.require()
+    mine.release()
 
 
 def test_killed_process_has_no_lease(instance: dg.DagsterInstance, lake: TestLake, sink: Sink) -> None:
     assert take_elsewhere(lake, "killed") == "taken\n"
     assert waits(lake, instance) is None
-    take_lease(instance, lake.lake, lake.name, "mine")
+    mine = take_feed(lake.lake, lake.name, "mine")
     assert "run mine on" in take_elsewhere(lake, "next")
+    mine.release()
 
 
 def test_lost_machine_has_the_lease_until_it_ends(instance: dg.DagsterInstance, lake: TestLake, sink: Sink) -> None:
@@ -284,8 +276,7 @@ def test_lease_released_by_a_clock_ahead_is_free(lake: TestLake) -> None:
 
 def test_run_waits_for_maintenance_and_lives(instance: dg.DagsterInstance, lake: TestLake, sink: Sink) -> None:
     run = started(instance, lake.name).run_id
-    take_lease(instance, lake.lake, lake.name, run)
-    release_leases()
+    take_feed(lake.lake, lake.name, run).release()
     maintenance = lease_of(lake, f"{MAINTENANCE}1")
     maintenance.take()
     # The run has given its lease back, and Dagster has not recorded its end.
@@ -296,9 +287,10 @@ def test_run_waits_for_maintenance_and_lives(instance: dg.DagsterInstance, lake:
         assert asked(tick(lake, instance=instance)), "the next run waits itself"
     giving_back = threading.Timer(1, maintenance.release)
     giving_back.start()
-    take_lease(instance, lake.lake, lake.name, "next")
+    following = take_feed(lake.lake, lake.name, "next")
     giving_back.join()
     holder = holder_of(lake)
     assert holder is not None and holder.run == "next"
     with pytest.raises(ConcurrentRunError, match="run next"):
         leases.take_when_free(lake.lake, lake.name, f"{MAINTENANCE}2", now, datetime.timedelta(0))
+    following.release()

@@ -12,21 +12,20 @@ import dagster as dg
 from cdc_lakehouse.assets import keys, runs
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
 from cdc_lakehouse.assets.maintenance import build_retention, delete_runs
-from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, release_leases, take_lease
+from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.assets.steps import decisions_config, made_of_events
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun, take_feed
 from tests.kit.clock import clock_at
 from tests.kit.lakes import TestLake
 
 __all__ = [
     "FAILURE_TAG", "FEED_TAG", "build_retention", "decisions_config", "delete_runs", "keys", "made_of_events",
-    "partitions_of",
-    "release_leases", "run_partitions", "runs", "take_lease",
+    "partitions_of", "run_partitions", "runs", "take_feed",
 ]  # fmt: skip
 
 
