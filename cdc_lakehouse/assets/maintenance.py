@@ -19,16 +19,15 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.state import health_document
 
-_MAINTENANCE: Final = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
-_COMPACTION: Final = "Small files and deleted rows of current-state tables, rewritten where a table needs it."
-
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
     """Define the assets, their jobs, and their schedules if the configuration has them."""
     settings, key, other = feed.maintenance, keys.maintenance_key(feed.name), keys.compaction_key(feed.name)
+    what = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
+    of_other = "Small files and deleted rows of current-state tables, rewritten where a table needs it."
     return dg.Definitions.merge(
-        _on_schedule(feed, key, _MAINTENANCE, settings.schedule, Maintenance.maintain),
-        _on_schedule(feed, other, _COMPACTION, settings.compaction_schedule, Maintenance.compact),
+        _on_schedule(feed, key, what, settings.schedule, Maintenance.maintain),
+        _on_schedule(feed, other, of_other, settings.compaction_schedule, Maintenance.compact),
     )
 
 
@@ -48,34 +47,30 @@ def _on_schedule(
                 # Its files changed. A materialization would say that its rows are newer.
                 changed = keys.current_key(feed.name, row.source)
                 context.log_event(dg.AssetObservation(changed, metadata=health_metadata(row.after)))
-        return dg.MaterializeResult(metadata=_metadata(done))
+        shown, after = ("files", "bytes", "delete_ratio", "snapshots"), [row.after or row.before for row in done.tables]
+        rows = [
+            {
+                "table": row.table,
+                **{f"{name}_before": health_document(row.before)[name] for name in shown},
+                **{f"{name}_after": health_document(health)[name] for name in shown},
+                **{rule.name: row.counts[rule.name] for rule in RULES if rule.column is not None},
+                "not_done": row.deferred or "",
+            }
+            for row, health in zip(done.tables, after, strict=True)
+        ]
+        return dg.MaterializeResult(
+            metadata={
+                "files": sum(health.files for health in after),
+                "bytes": sum(health.bytes for health in after),
+                **{rule.name: sum(row.counts[rule.name] for row in done.tables) for rule in RULES if rule.name},
+                "tables_not_done": sum(row.deferred is not None for row in done.tables),
+                **{f"removed_{name}": count for name, count in done.removed.items()},
+                **({"tables": dg.MetadataValue.table([dg.TableRecord(row) for row in rows])} if rows else {}),
+            }
+        )
 
     job = steps.scheduled_job(f"{feed.name}_{key.path[-1]}", dg.AssetSelection.assets(key), description, cron)
     return dg.Definitions.merge(dg.Definitions(assets=[maintenance]), job)
-
-
-def _metadata(done: Maintained) -> dict[str, Any]:
-    """Return figures of each table before and after, and their sums."""
-    shown = ("files", "bytes", "delete_ratio", "snapshots")
-    rows = [
-        {
-            "table": row.table,
-            **{f"{name}_before": health_document(row.before)[name] for name in shown},
-            **{f"{name}_after": health_document(row.after or row.before)[name] for name in shown},
-            **{rule.name: row.counts[rule.name] for rule in RULES if rule.column is not None},
-            "not_done": row.deferred or "",
-        }
-        for row in done.tables
-    ]
-    after = [row.after or row.before for row in done.tables]
-    return {
-        "files": sum(health.files for health in after),
-        "bytes": sum(health.bytes for health in after),
-        **{rule.name: sum(row.counts[rule.name] for row in done.tables) for rule in RULES if rule.name},
-        "tables_not_done": sum(row.deferred is not None for row in done.tables),
-        **{f"removed_{name}": count for name, count in done.removed.items()},
-        **({"tables": dg.MetadataValue.table([dg.TableRecord(row) for row in rows])} if rows else {}),
-    }
 
 
 # Delete old runs from the Dagster instance, with their events and their logs.
@@ -97,7 +92,7 @@ def build_retention(feeds: Iterable[str], keep_days: int | None) -> dg.Definitio
         for feed in names:
             deleted, kept = delete_runs(context.instance, feed, before)
             context.log.info("%s: deleted %d runs, kept %d that assets show", feed, deleted, kept)
-        _delete(context.instance, _ended_before(context.instance, before, dg.RunsFilter(job_name=JOB)))
+        _delete(context.instance, _ended_before(context.instance, before, job_name=JOB))
 
     @dg.job(name=JOB, executor_def=dg.in_process_executor, description="Deletes old runs from the Dagster instance.")
     def prune() -> None:
@@ -113,8 +108,8 @@ def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.dateti
 
     A run with the last materialization of an asset, or of one of its dates, stays: without it the asset would be shown
     as missing."""
-    of_feed = [dg.RunsFilter(tags={FEED_TAG: feed}), *(dg.RunsFilter(job_name=f"{feed}_{job}") for job in OWN_JOBS)]
-    old = [run for which in of_feed for run in _ended_before(instance, before, which)]
+    old = _ended_before(instance, before, tags={FEED_TAG: feed})
+    old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed}_{job}")]
     shown = set[str]()
     for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))) if old else ():
         last = record.asset_entry.last_materialization_record
@@ -129,8 +124,8 @@ def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.dateti
     return len(unseen), len(old) - len(unseen)
 
 
-def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which: dg.RunsFilter) -> list[str]:
-    ended = dg.RunsFilter(tags=which.tags, job_name=which.job_name, statuses=_ENDED, created_before=before)
+def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, **which: Any) -> list[str]:
+    ended = dg.RunsFilter(statuses=_ENDED, created_before=before, **which)
     return [record.dagster_run.run_id for record in instance.get_run_records(ended)]
 
 
