@@ -14,10 +14,9 @@ from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys, resources
-from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
-from cdc_lakehouse.assets.sensors import build_sensor
+from cdc_lakehouse.assets.sensors import build_alerts, build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
 from cdc_lakehouse.config.file import with_references

@@ -3,7 +3,7 @@
 A key is the name of its field: a field that is renamed changes what is stored. `format` is the number of the form, to
 be raised with each such change. `stored_text` and `stored_fields` apply this to all JSON objects that outlive a run;
 others are the property `cdc.superseded` (`lake/tables/checkpoints.py`), `plan.json` and `dump.json`
-(`sources/dump/database.py`) and the cursor of the alert sensor (`assets/alerts.py`).
+(`sources/dump/database.py`) and the cursor of the alert sensor (`assets/sensors.py`).
 """
 
 from __future__ import annotations
