@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.metadata import held_list, markdown_list
 from cdc_lakehouse.changelog.mysql_types import LABELS
-from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, VerifyConfig
 from cdc_lakehouse.config.reporting import plural, some
@@ -104,7 +104,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
     def defined(check: _FeedCheck) -> dg.AssetChecksDefinition:
         what = {"name": check.name, "description": check.description, "blocking": check.blocking}
-        evaluate: Any = lambda: check.result(FeedState(lake, feed, utc_now()))  # noqa: E731
+        evaluate: Any = lambda: check.result(FeedState(feed, lake))  # noqa: E731
         return dg.asset_check(asset=check.asset(feed.name), **what)(evaluate)
 
     of_feed = [defined(check) for check in _FEED_CHECKS if check.applies(source)]
@@ -134,7 +134,7 @@ def _quarantined(state: FeedState, *, schema_files: bool) -> Found:
 
 
 def _lines(state: FeedState) -> Found:
-    wrong = of_lake.uncounted_lines(state.lake, state.feed.name)
+    wrong = of_lake.uncounted_lines(state)
     return not wrong, {"segments": len(wrong), "where": _where(wrong)}
 
 
@@ -176,7 +176,7 @@ def _fresh(state: FeedState) -> Found:
 
 
 def _labels(state: FeedState) -> Found:
-    lives = () if state.log_source.has_labels else state.history.incarnations().values()
+    lives = () if state.source.has_labels else state.history.history.incarnations().values()
     unknown = sorted(
         f"{life.last.name}.{column.name}"
         for life in lives
@@ -189,7 +189,7 @@ def _labels(state: FeedState) -> Found:
 def _cascades(state: FeedState) -> Found:
     tables = sorted(
         f"{life.last.name}: {(key.name or '').removeprefix('_')} {key.actions}"
-        for life in state.history.incarnations().values()
+        for life in state.history.history.incarnations().values()
         for key in life.last.foreign_keys
         if key.actions is not None and life.dropped_ts is None and is_taken(state.feed.tables, life)
     )
@@ -200,7 +200,7 @@ _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, "Data files are numbered without gaps.", _index_gaps,
                "Restore the missing files, then run again.", applies=lambda source: source.has_files),
     _FeedCheck("source_moves_on", keys.raw_key, "The source does not send what has landed again and again.",
-               lambda state: (state.log_source.stuck() is None, {}), lambda state: str(state.log_source.stuck()),
+               lambda state: (state.source.stuck() is None, {}), lambda state: str(state.source.stuck()),
                applies=lambda source: source.can_stick),
     _FeedCheck("nothing_quarantined", keys.events_key, "Every line and row could be used.",
                functools.partial(_quarantined, schema_files=False),
@@ -313,9 +313,9 @@ def hold_evaluation(feed: FeedConfig, name: TableName, reason: str | None) -> dg
 
 def feed_evaluations(lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
     """Evaluate the checks of one of the feed's assets, for a run that does not have the asset itself."""
-    state = FeedState(lake, feed, utc_now())
+    state = FeedState(feed, lake)
     for check in _FEED_CHECKS:
-        if check.asset(feed.name) == asset and check.applies(state.log_source):
+        if check.asset(feed.name) == asset and check.applies(state.source):
             yield check.result(state)
 
 
@@ -349,7 +349,7 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
         def own(results: Iterable[dg.AssetCheckResult]) -> Iterator[dg.AssetCheckResult]:
             return (result for result in results if (result.asset_key, result.check_name) in wanted)
 
-        current, held = CurrentTables(lake, feed), FeedState(lake, feed, utc_now()).held
+        current, held = CurrentTables(lake, feed), FeedState(feed, lake).held
         for name in tables:
             yield from own([hold_evaluation(feed, name, held.get(name))])
             try:

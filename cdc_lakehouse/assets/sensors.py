@@ -228,7 +228,7 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
         unread: set[tuple[str, bool]] = set()
         for feed in config.feeds:
             watched = datetime.datetime.fromtimestamp(memory.watched[feed.name], datetime.UTC)
-            state = FeedState(lake, feed, time, watched_seconds=now - memory.watched[feed.name])
+            state = FeedState(feed, lake, now=time, watched_seconds=now - memory.watched[feed.name])
             of_instance = functools.partial(_run_problems, context.instance, lake, feed, checks, watched, time)
             for of_runs, find in ((True, of_instance), (False, functools.partial(find_problems, state))):
                 try:

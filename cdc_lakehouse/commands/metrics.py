@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cdc_lakehouse.changelog.positions import commit_time, utc_now
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.common import DONE, Asked, existing_home, of_feeds, say
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -125,7 +125,7 @@ class _Feeds(Collector):
                 asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
                 statuses = {name: each.result() if each in done else None for name, each in asked.items()}
         for feed in self._feeds:
-            state = FeedState(self._lake, feed, utc_now(), known_health=self._known_health)
+            state = FeedState(feed, self._lake, known_health=self._known_health)
             try:
                 found = [(signal.name, *each) for signal in SIGNALS for each in signal.values(state)]
                 found.append(("up", None, 1))

@@ -101,7 +101,7 @@ def command(asked: Asked, out: Path) -> int:
     Example:
       cdc-lakehouse report --feed shop --out report.html
     """
-    document = _page(asked)
+    document = _page(asked, {})
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(document, encoding="utf-8")
     asked.answer({"wrote": str(out), "feeds": [feed.name for feed in asked.feeds]}, f"wrote {out}")
@@ -159,10 +159,10 @@ def page_handler(asked: Asked) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def _page(asked: Asked, known: KnownHealth | None = None, *, refreshes: bool = False) -> str:
+def _page(asked: Asked, known: KnownHealth, *, refreshes: bool = False) -> str:
     """Return the document; one that `refreshes` is loaded again by the browser."""
     now = utc_now()
-    states = [FeedState(asked.lake, feed, now, known_health=known) for feed in asked.feeds]
+    states = [FeedState(feed, asked.lake, now=now, known_health=known) for feed in asked.feeds]
     failed = failed_runs([feed.name for feed in asked.feeds])
     refresh = f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">' if refreshes else ""
     links = " · ".join(f'<a href="#feed-{n}">{_text(state.feed.name)}</a>' for n, state in enumerate(states))
@@ -182,7 +182,8 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
     by_lane = ([event for event in every if event[1] == lane][:_MOST_ROWS] for lane in _LANES)
     events = sorted(itertools.chain(*by_lane), reverse=True)
     shown = [[_time(at), *texts] for at, *texts in events]
-    notes = [] if state.source.error is None else [f"the source cannot be used: {state.source.error.coded}"]
+    error = state.source_status.error
+    notes = [] if error is None else [f"the source cannot be used: {error.coded}"]
     notes += [problem.text for problem in find_problems(state, "held", "quarantined", "stale")]
     notes += map(": ".join, failed_or_killed(last_run(state, failed), failed))
     notes += [*state.contradictions, *state.warnings]
@@ -218,7 +219,8 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
 
 def _tiles(state: FeedState, decoded: int) -> str:
     rows = sum(row.row_count for row in state.tables.values() if row is not None)
-    open_rows, pending, shown = state.quarantine.count(), state.source.pending_records, state.source.checkpoint_ts
+    open_rows, source = state.quarantine.count(), state.source_status
+    pending, shown = source.pending_records, source.checkpoint_ts
     tiles = [
         ("offsets not landed", None if pending is None else f"{pending:,}", False),
         ("source", None if shown is None else f"{time_span(lag_seconds(shown, state.now))} behind", False),
@@ -283,7 +285,7 @@ def _cuts(state: FeedState) -> list[_Cut]:
     known = [health.sizes for health in state.health.values() if health is not None]
     sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}
     # Before it a table of this name was another one, which was dropped or renamed.
-    lives = sorted(state.history.incarnations().values(), key=_named_since)
+    lives = sorted(state.history.history.incarnations().values(), key=_named_since)
     began = {life.last.name: _named_since(life) for life in lives}
     of_cut: dict[int, list[int | None]] = {}
     for row in rows.select(["checkpoint_ts", "database", "table", "snapshot_id"]).to_pylist():
@@ -324,7 +326,7 @@ def _events(state: FeedState, cuts: Iterable[_Cut], failed: Iterable[dict[str, A
         yield cut.published_at, "run", "", f"published {cut.checkpoint_ts}: {numbers}"
     for run in failed:
         yield datetime.datetime.fromisoformat(run["ended_at"]), "run", "", f"failed{of_job(run)}: {run['error']}"
-    for version in state.history.versions:
+    for version in state.history.history.versions:
         if version.query and version.kind != "seen":
             # A statement on a database has no table.
             table = str(version.name).removesuffix(".")

@@ -52,9 +52,9 @@ def command(
       cdc-lakehouse status --held
     """
     now = utc_now()
-    states = [FeedState(asked.lake, feed, now) for feed in asked.feeds]
+    states = [FeedState(feed, asked.lake, now=now) for feed in asked.feeds]
     # The sources first: what is published meanwhile is not behind them.
-    unreachable = any(isinstance(state.source.error, SourceUnreachableError) for state in states)
+    unreachable = any(isinstance(state.source_status.error, SourceUnreachableError) for state in states)
     failed = failed_runs([state.feed.name for state in states])
     statuses = [_status(state, failed.get(state.feed.name, []), files=files) for state in states]
     for status in statuses:
@@ -92,7 +92,7 @@ def _status(state: FeedState, failed: list[dict[str, Any]], *, files: bool) -> d
     quarantined, discarded: open rows that could not be used, and those that a person discarded.
     contradictions: messages that contradict an option of their format.
     warnings: possible mistakes in the configuration."""
-    source, attention = state.source, _briefs(state, "held", "quarantined")
+    source, attention = state.source_status, _briefs(state, "held", "quarantined")
     if state.contradictions:
         attention.append("messages contradict an option of their format")
     if source.error is not None:

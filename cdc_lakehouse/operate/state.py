@@ -10,7 +10,7 @@ import math
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,13 +19,12 @@ from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import column, live_files, read_rows
@@ -39,14 +38,11 @@ from cdc_lakehouse.lake.names import (
     ROWS_WRITTEN,
     summary_of,
 )
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow, removal_of
-from cdc_lakehouse.lake.tables.quarantine import Quarantine
-from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, OFFSETS, SUMMARY, Segments, totals
-from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, OFFSETS, SUMMARY, totals
 from cdc_lakehouse.pipeline.feed_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import LogSource, SourceStatus, last_look
+from cdc_lakehouse.pipeline.source import SourceStatus, last_look
 
 # --- Numbers about a feed's tables, most of which the checks use ---
 
@@ -171,7 +167,7 @@ def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
     return summary.get(BATCH), summary.get(CHECKPOINT_TS)
 
 
-def uncounted_lines(lake: Lake, feed: str) -> list[str]:
+def uncounted_lines(run: FeedRun) -> list[str]:
     """Describe the decoded segments with lines or records that are not accounted for, sorted by path: each must be an
     event, be in the quarantine, or be one without a row for the feed (`others`). Segments that were not counted are
     left out. Reads `segments` and `quarantine` only.
@@ -182,10 +178,10 @@ def uncounted_lines(lake: Lake, feed: str) -> list[str]:
     columns = ["segment", "lines", "events", "others", "quarantined"]
     # Segments that were not counted can have summaries too.
     counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
-    rows = Segments(lake, feed).rows.filter(counted).select(columns)
+    rows = run.segments.rows.filter(counted).select(columns)
     rows = rows.set_column(columns.index("others"), "others", pc.fill_null(rows.column("others"), 0))
     kept: Counter[str] = Counter()
-    for row in Quarantine(lake, feed).rows:
+    for row in run.quarantine.rows:
         # Rows that a table could not take count as events.
         if row.state != "replayed" and row.error_class != BAD_VALUE:
             kept[row.segment] += row.count
@@ -204,7 +200,7 @@ def cut_tables(state: FeedState) -> list[tuple[CutRow, int | None]]:
     exist or cannot be read. The counts are metadata: of a snapshot that was written for this cut, the rows of its
     files; of other snapshots, what the snapshot itself states."""
     tables, found = CurrentTables(state.lake, state.feed), list[tuple[CutRow, int | None]]()
-    for row in state.rows:
+    for row in state.last_cut_rows:
         rows = 0 if row.snapshot_id is None else None
         try:
             table = tables.load(tables.identifier(TableName(row.database, row.table))) if rows is None else None
@@ -224,7 +220,7 @@ def event_counts(state: FeedState) -> tuple[int, int, int]:
     """Return the numbers of events that the segments gave, that are in `events`, and that were removed because later
     events supersede them."""
     of_segments = totals(state.segments.rows.filter(pc.field("state") == DECODED)).events
-    return of_segments, state.events, removal_of(state.lake, state.feed.name).removed
+    return of_segments, state.event_count, removal_of(state.lake, state.feed.name).removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,36 +265,27 @@ def table_health(table: Table) -> TableHealth:
     )
 
 
-class FeedState:
-    """The state of a feed at a moment, which the status, the report, metrics, alerts and checks show. Each part is read
-    when it is asked for, and once. Each can raise `CatalogUnreachableError`. watched_seconds: how long somebody has
-    looked at the feed: one that has published nothing is as old. known_health: what was read before of tables, at the
-    snapshots that a cut has shown."""
+KnownHealth = dict[tuple[str, TableName], tuple[int | None, TableHealth | None]]
+"""A snapshot and the health of the table at it, by feed and table."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        feed: FeedConfig,
-        now: datetime.datetime,
-        *,
-        watched_seconds: float = math.inf,
-        known_health: KnownHealth | None = None,
-    ) -> None:
-        self.lake, self.feed, self.now, self.watched_seconds = lake, feed, now, watched_seconds
-        self.checkpoints, self.quarantine = Checkpoints(lake, feed.name), Quarantine(lake, feed.name)
-        self.segments, self.signals = Segments(lake, feed.name), Signals(lake, feed.name)
-        self._known_health = {} if known_health is None else known_health
+
+@dataclass
+class FeedState(FeedRun):
+    """The state of a feed at a moment, which the status, the report, metrics, alerts and checks show, as a run that
+    only reads finds it. Each part is read when it is asked for, and once. Each can raise `CatalogUnreachableError`.
+    watched_seconds: how long somebody has looked at the feed: one that has published nothing is as old. known_health:
+    what was read before of tables, at the snapshots that a cut has shown."""
+
+    now: datetime.datetime = field(default_factory=utc_now)
+    watched_seconds: float = math.inf
+    known_health: KnownHealth = field(default_factory=KnownHealth)
 
     # --- The published cut ---
-
-    @functools.cached_property
-    def cut(self) -> Cut:
-        return self.checkpoints.last()
 
     @property
     def checkpoint_ts(self) -> int | None:
         """The commit-ts (a TSO) that the published cut shows; None when nothing is published."""
-        return None if self.cut.checkpoint_ts == BEGINNING else self.cut.checkpoint_ts
+        return None if self.last_cut.checkpoint_ts == BEGINNING else self.last_cut.checkpoint_ts
 
     @functools.cached_property
     def lag_seconds(self) -> float | None:
@@ -307,7 +294,7 @@ class FeedState:
         if self.checkpoint_ts is None:
             return None
         lag = lag_seconds(self.checkpoint_ts, self.now)
-        if self.log_source.shows_time:
+        if self.source.shows_time:
             return lag
         rows = self.segments.rows
         waits = pc.any(pc.equal(rows["state"], LANDED)).as_py()
@@ -316,27 +303,23 @@ class FeedState:
         looked = last_look(self.lake, self.feed.name)
         return lag if looked is None or looked > self.now else min(lag, (self.now - looked).total_seconds())
 
-    @functools.cached_property
-    def rows(self) -> list[CutRow]:
-        """The tables of the published cut."""
-        return [] if self.checkpoint_ts is None else self.checkpoints.rows(self.checkpoint_ts)
-
     @property
     def published_at(self) -> datetime.datetime | None:
         """When the cut was published, in UTC; None for one without tables."""
-        return max((row.published_at for row in self.rows), default=None)
+        return max((row.published_at for row in self.last_cut_rows), default=None)
 
     # --- Tables ---
 
     @functools.cached_property
     def held(self) -> dict[TableName, str]:
         """The reasons of the held tables of the cut. The schema history is only read when a table is held."""
-        return held_by_name(self.cut.held, self.history.incarnations() if self.cut.held else {})
+        held = self.last_cut.held
+        return held_by_name(held, self.history.history.incarnations() if held else {})
 
     @functools.cached_property
     def tables(self) -> dict[TableName, CutRow | None]:
         """The tables of the cut and the held ones, each held one with the last row that shows it, None without one."""
-        found: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in self.rows}
+        found: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in self.last_cut_rows}
         for name in self.held.keys() - found.keys():
             found[name] = next(reversed(self.checkpoints.rows_of(name)), None)
         return {name: found[name] for name in sorted(found, key=lambda name: (name.database, name.table))}
@@ -356,8 +339,8 @@ class FeedState:
     @functools.cached_property
     def health(self) -> dict[TableName, TableHealth | None]:
         """The health of the tables now; None for one that does not exist, or cannot be read."""
-        snapshots = {TableName(row.database, row.table): row.snapshot_id for row in self.rows}
-        current, known = CurrentTables(self.lake, self.feed), self._known_health
+        snapshots = {TableName(row.database, row.table): row.snapshot_id for row in self.last_cut_rows}
+        current, known = CurrentTables(self.lake, self.feed), self.known_health
         for name in self.tables:
             snapshot, health = snapshots.get(name), None
             if snapshot is None or known.get((self.feed.name, name), (None, None))[0] != snapshot:
@@ -373,11 +356,7 @@ class FeedState:
     # --- The log ---
 
     @functools.cached_property
-    def history(self) -> History:
-        return SchemaHistory(self.lake, self.feed.name).history
-
-    @functools.cached_property
-    def events(self) -> int:
+    def event_count(self) -> int:
         """The rows of the `events` table."""
         table = self.lake.load(system_table(self.feed.name, "events"))
         return 0 if table is None else row_count(table, table.current_snapshot())
@@ -394,30 +373,22 @@ class FeedState:
     # --- The source ---
 
     @functools.cached_property
-    def log_source(self) -> LogSource:
-        return FeedRun(self.feed, self.lake).source
-
-    @functools.cached_property
-    def source(self) -> SourceStatus:
+    def source_status(self) -> SourceStatus:
         """What the source shows now; that it cannot be reached is a part of it."""
-        return self.log_source.status()
+        return self.source.status()
 
     @property
     def contradictions(self) -> list[str]:
         """Messages that contradict an option of their format."""
         return [
             f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}"
-            for each in (self.signals.option_conflicts() if self.log_source.has_options else ())
+            for each in (self.signals.option_conflicts() if self.source.has_options else ())
         ]
 
     @property
     def warnings(self) -> list[str]:
         """Possible mistakes in the configuration."""
-        return unmatched_patterns(self.feed.tables, self.history)
-
-
-KnownHealth = dict[tuple[str, TableName], tuple[int | None, TableHealth | None]]
-"""A snapshot and the health of the table at it, by feed and table."""
+        return unmatched_patterns(self.feed.tables, self.history.history)
 
 
 def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:

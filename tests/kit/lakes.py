@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import itertools
 import json
@@ -185,7 +184,7 @@ def check_events(lake: TestLake) -> None:
     places = ("segment", "line", "op", "commit_ts")
     events = Counter(tuple(each[place] for place in places) for each in lake.machinery("events"))
     assert not (twice := [place for place, count in events.items() if count > 1]), f"events twice: {twice}"
-    of_segments, in_table, gone = event_counts(FeedState(lake.lake, lake.feed, datetime.datetime.now(datetime.UTC)))
+    of_segments, in_table, gone = event_counts(FeedState(lake.feed, lake.lake))
     assert of_segments == in_table + gone
     rows = (row for row in lake.machinery("segments") if row["events"] and row["kind"] != "summary")
     said = {row["segment"]: row["events"] for row in rows}

@@ -798,7 +798,7 @@ class _Feed:
             self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
         self._nothing_to_do()
         check_events(self.lake)
-        assert uncounted_lines(self.lake.lake, self.lake.name) == []
+        assert uncounted_lines(self.lake.run()) == []
         if "dates" in modes:
             self._final("each date again", self.lake, self.players, dates=self._dates())
             self._nothing_to_do()

@@ -62,7 +62,7 @@ def test_tables_are_as_the_server_shows_them(source: str, new_lake: Callable[...
         done = run_all(lake.run())
         assert lake.metadata() == before
     check_tables(lake, done, source, of)
-    assert uncounted_lines(lake.lake, lake.name) == []
+    assert uncounted_lines(lake.run()) == []
     segments = lake.machinery("segments")
     assert sum(row["lines"] for row in segments if row["kind"] == "offsets") == len(of.entries)
     (result,) = [check() for check in build_checks(lake.lake, lake.feed, []) if _TEXT in map(_name, check.check_keys)]

@@ -211,7 +211,7 @@ def test_tombstones_are_counted_or_hold_by_policy(
     done = run_all(case.lake.run())
     (segment,) = case.lake.machinery("segments")
     assert (segment["tombstones"], segment["quarantined"]) == ((1, 0) if policy == "ignore" else (0, 1))
-    assert uncounted_lines(case.lake.lake, case.lake.name) == []
+    assert uncounted_lines(case.lake.run()) == []
     assert all("has no value" in reason for reason in done.applied.held.values())
     assert len(done.applied.held) == segment["quarantined"]
     assert totals(case.lake.run().segments.rows).tombstones == segment["tombstones"]
