@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
@@ -30,17 +30,16 @@ from pyiceberg.io import load_file_io
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json, say
 from cdc_lakehouse.commands.plan import source_tables
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, path_of
 from cdc_lakehouse.lake.faults import described, engine_errors, engine_fault
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
 from cdc_lakehouse.operate.alerts import receiver_label, send_test
+from cdc_lakehouse.operate.state import FeedState
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import time_span
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import LogSource, SourceStatus
 from cdc_lakehouse.sources.database import SourceDatabase, position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
@@ -129,18 +128,13 @@ def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], 
         ("warehouse", partial(_warehouse, lake)),
     ]  # fmt: skip
     for feed in config.feeds:
-        source = FeedRun(feed, lake).source
         # The source is queried once, when the first part needs it.
-        status = cache(source.status)
-        own = [("source", partial(_source, source, status)), ("clock", partial(_clock, status)),
-               ("tables", partial(_tables, feed, lake))]  # fmt: skip
-        if source.has_files:
-            own.append(("expiration", partial(_expiration, source, status)))
-        if feed.initial is not None:
-            own.append(("dump", partial(_dump, lake, feed)))
-        if feed.verify is not None:
-            own.append(("database", partial(_database, feed)))
-        parts += [(f"{feed.name}: {name}", part) for name, part in own]
+        state = FeedState(feed, lake)
+        own = {"source": _source, "clock": _clock, "tables": _tables}
+        own |= {"expiration": _expiration} if state.source.has_files else {}
+        own |= {} if feed.initial is None else {"dump": _dump}
+        own |= {} if feed.verify is None else {"database": _database}
+        parts += [(f"{feed.name}: {name}", partial(part, state)) for name, part in own.items()]
     return parts
 
 
@@ -241,20 +235,20 @@ def _warehouse(lake: Lake) -> _Shown:
     return "a file was written to the warehouse, read, and removed", None
 
 
-def _source(source: LogSource, ask: Callable[[], SourceStatus]) -> _Shown:
-    if (status := ask()).error is not None:
+def _source(state: FeedState) -> _Shown:
+    if (status := state.source_status).error is not None:
         raise status.error
-    dates = source.new_dates()
+    dates = state.source.new_dates()
     seen = ["it can be read"]
     if status.checkpoint_ts is not None:
         seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
     seen += [] if status.pending_records is None else [f"{plural(status.pending_records, 'record')} to read"]
     seen += [f"files of {plural(len(dates), 'date')} to read"] if dates else []
-    return ", ".join([*seen, *source.sample()]), None
+    return ", ".join([*seen, *state.source.sample()]), None
 
 
-def _clock(ask: Callable[[], SourceStatus]) -> _Shown:
-    if (status := ask()).error is not None:
+def _clock(state: FeedState) -> _Shown:
+    if (status := state.source_status).error is not None:
         raise status.error
     shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
@@ -264,9 +258,9 @@ def _clock(ask: Callable[[], SourceStatus]) -> _Shown:
     return f"the source's checkpoint-ts is {ahead} in the future", advice
 
 
-def _tables(feed: FeedConfig, lake: Lake) -> _Shown:
+def _tables(state: FeedState) -> _Shown:
     """Tables that are known before a run: those of a sink's schema files and of a dump, and those that have landed."""
-    tables = source_tables(FeedRun(feed, lake))
+    feed, tables = state.feed, source_tables(state)
     if not tables:
         return "the source shows no table yet", None
     names = [str(version.name) for version in tables]
@@ -283,27 +277,28 @@ def _tables(feed: FeedConfig, lake: Lake) -> _Shown:
     return said, None
 
 
-def _expiration(source: LogSource, ask: Callable[[], SourceStatus]) -> _Shown:
-    said, warning = source.expiration(ask().checkpoint_ts)
+def _expiration(state: FeedState) -> _Shown:
+    said, warning = state.source.expiration(state.source_status.checkpoint_ts)
     if warning is None:
         return said, None
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"
     return f"{said}; {warning}", advice
 
 
-def _dump(lake: Lake, feed: FeedConfig) -> _Shown:
-    assert feed.initial is not None
-    if feed.initial.database is not None:
-        with SourceDatabase(feed.initial.database, texts=True) as database:
+def _dump(state: FeedState) -> _Shown:
+    initial = state.feed.initial
+    assert initial is not None
+    if initial.database is not None:
+        with SourceDatabase(initial.database, texts=True) as database:
             return _of_binlog(database, f"at {position_of(database)}")
-    assert feed.initial.uri is not None
-    dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
+    assert initial.uri is not None
+    dump = read_dump(open_store(initial.uri, state.lake.storage), initial)
     return f"a finished dump of {plural(len(dump.tables), 'table')} at {dump.position}", None
 
 
-def _database(feed: FeedConfig) -> _Shown:
-    assert feed.verify is not None
-    with SourceDatabase(feed.verify) as database:
+def _database(state: FeedState) -> _Shown:
+    assert state.feed.verify is not None
+    with SourceDatabase(state.feed.verify) as database:
         return _of_binlog(database, "with a consistent snapshot")
 
 
@@ -339,7 +334,7 @@ def command(config: LakehouseConfig, as_json: bool) -> int:
     for finding in diagnose(config):
         findings.append(finding)
         if not as_json:
-            mark = {"ok": "ok", "warning": "warning", "failed": "FAILED"}[finding.outcome]
+            mark = "FAILED" if finding.outcome == "failed" else finding.outcome
             say(f"{mark:<7}  {finding.part}: {finding.said}")
             if finding.advice is not None:
                 say(f"         {finding.advice}")
