@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.operate.retention import Retention, SupersededEvents, nothing_removed
+from cdc_lakehouse.operate.retention import Retention, nothing_removed, remove_superseded
 from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -192,17 +192,9 @@ class Maintenance:
     # --- What the rules of a table do ---
 
     def superseded(self, target: MaintainedTable, *, dry_run: bool) -> int:
-        """Remove superseded events that are no longer kept, or only count them. Runs can be active during the search:
-        what they add is later."""
-        events = SupersededEvents(self._context()) if target.name == _EVENTS else None
-        if events is None or (found := events.find()) is None:
+        if target.name != _EVENTS:
             return 0
-        if dry_run:
-            return sum(map(len, found.values()))
-        with self._lease():
-            count = events.remove(found)
-        self._log.info("removed %d events that later ones have superseded", count)
-        return count
+        return remove_superseded(self._context(), None if dry_run else self._lease)
 
     def rewrite_files(self, target: MaintainedTable) -> int:
         settings, files = self._settings, self.candidates(target)

@@ -21,7 +21,8 @@ import datetime
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Final
 
@@ -309,79 +310,71 @@ _WORTH: Final = 0.1
 candidates."""
 
 
-class SupersededEvents:
-    """The superseded events of one feed in its current state. `run` has the current configuration."""
+def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[None]] | None) -> int:
+    """Remove the superseded events that are no longer kept, in one commit with the `lease`, or only count them without
+    one; return their number. No job runs when little can be found. Synthetic events and events of segments that still
+    have rows are never superseded, and supersede none. `run` has the current configuration; other runs can be active
+    during the search: what they add is later. Raises `TransientError` when one has changed the table after it."""
+    identifier, before = system_table(run.feed.name, "events"), removal_of(run.lake, run.feed.name)
+    looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
+    days, cut = run.feed.maintenance.keep_superseded_days, run.last_cut.checkpoint_ts
+    # Superseded events can be removed up to this commit-ts.
+    upto_ts = BEGINNING if days is None else min(tso(run.clock() - datetime.timedelta(days=days)), cut)
+    if upto_ts == BEGINNING or looked_at - before.looked_at <= _WORTH * (looked_at - before.removed):
+        return 0
+    versions: list[VersionSpan] = []
+    for number, life in enumerate(run.history.history.incarnations().values()):
+        # Tables that the last cut does not show may still have to apply these events.
+        is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
+        for span in life.spans() if is_shown else ():
+            # Each version has its own key. Each text is treated as one: a key with several texts only leaves more
+            # events than necessary.
+            key = TableKey(key_columns(run.feed, span.version))
+            keyed = keyed_span(life, span, key, number, BEGINNING, row_stage(upto_ts)) if key.columns else None
+            if keyed is not None:
+                versions.append((keyed, tuple(column.name for column in span.version.carried)))
+    if not versions:
+        return 0
+    rows = run.segments.rows
+    excluded = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= upto_ts))["segment"]
+    lowest, highest = commit_ts_range([span for span, _ in versions])
 
-    def __init__(self, run: FeedRun) -> None:
-        self._run = run
-        self._looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
-        days, cut = run.feed.maintenance.keep_superseded_days, run.last_cut.checkpoint_ts
-        # Superseded events can be removed up to this commit-ts.
-        self._upto_ts = BEGINNING if days is None else min(tso(run.clock() - datetime.timedelta(days=days)), cut)
+    def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Collect the positions of files, all of each of which are in one task."""
+        found: dict[str, BitMap64] = {}
+        for batch in batches:
+            for file in pc.unique(batch.column("file")).to_pylist():
+                positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
+                found.setdefault(file, BitMap64()).update(positions.to_pylist())
+        for file, positions in found.items():
+            yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, _DELETED)
 
-    def find(self) -> dict[str, BitMap64] | None:
-        """Find the events that can be removed, which others of the same version supersede: positions by data file.
-        None, without running a job, when little can be found. Synthetic events and events of segments that still have
-        rows are never superseded, and supersede none."""
-        run, before = self._run, removal_of(self._run.lake, self._run.feed.name)
-        new = self._looked_at - before.looked_at
-        if self._upto_ts == BEGINNING or new <= _WORTH * (self._looked_at - before.removed):
-            return None
-        versions: list[VersionSpan] = []
-        for number, life in enumerate(run.history.history.incarnations().values()):
-            # Tables that the last cut does not show may still have to apply these events.
-            is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
-            for span in life.spans() if is_shown else ():
-                # Each version has its own key. Each text is treated as one: a key with several texts only leaves more
-                # events than necessary.
-                key = TableKey(key_columns(run.feed, span.version))
-                keyed = (
-                    keyed_span(life, span, key, number, BEGINNING, row_stage(self._upto_ts)) if key.columns else None
-                )
-                if keyed is not None:
-                    versions.append((keyed, tuple(column.name for column in span.version.carried)))
-        if not versions:
-            return None
-        rows = run.segments.rows
-        excluded = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= self._upto_ts))["segment"]
-        lowest, highest = commit_ts_range([span for span, _ in versions])
-
-        def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            """Collect the positions of files, all of each of which are in one task."""
-            found: dict[str, BitMap64] = {}
-            for batch in batches:
-                for file in pc.unique(batch.column("file")).to_pylist():
-                    positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
-                    found.setdefault(file, BitMap64()).update(positions.to_pylist())
-            for file, positions in found.items():
-                yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, _DELETED)
-
-        with engine_errors(), errors_of_tasks():
-            events = run.spark.read.format("iceberg").load(system_table(run.feed.name, "events").sql)
-            within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-            changes_of = functools.partial(_changes, versions, excluded.combine_chunks())
-            changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(changes_of, spark_columns(_CHANGES))
-            of_key = Window.partitionBy(*_IN_KEY)
-            latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
-            numbered = changes.withColumn("number", F.row_number().over(latest_first))
-            hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
-            hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
-            # The events whose keys all have a later change that is whole.
-            superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
-            files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
-            return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
-
-    def remove(self, found: Mapping[str, BitMap64]) -> int:
-        """Remove what was found, in one commit; files that no longer exist are skipped. Return the number of events.
-        Raises `TransientError` when another run has changed the table meanwhile."""
-        identifier, lake = system_table(self._run.feed.name, "events"), self._run.lake
-        table, before = lake.existing(identifier), removal_of(lake, self._run.feed.name)
-        files = [file for file in live_files(table, ()) if file.path in found]
+    with engine_errors(), errors_of_tasks():
+        events = run.spark.read.format("iceberg").load(identifier.sql)
+        within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
+        changes_of = functools.partial(_changes, versions, excluded.combine_chunks())
+        changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(changes_of, spark_columns(_CHANGES))
+        of_key = Window.partitionBy(*_IN_KEY)
+        latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
+        numbered = changes.withColumn("number", F.row_number().over(latest_first))
+        hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
+        hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
+        # The events whose keys all have a later change that is whole.
+        superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
+        files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
+        found = {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
+    if lease is None:
+        return sum(map(len, found.values()))
+    with lease():
+        # Files that no longer exist are skipped.
+        table, before = run.lake.existing(identifier), removal_of(run.lake, run.feed.name)
+        existing = [file for file in live_files(table, ()) if file.path in found]
         where = table.io, table.location(), table.properties, table.format_version
-        deletes, replaced = delete_rows(*where, files, found)
-        count = sum(len(found[file.path]) for file in files)
-        after = Removal(before.removed + count, self._looked_at, self._upto_ts if count else before.known_from_ts)
-        self._run.iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
+        deletes, replaced = delete_rows(*where, existing, found)
+        count = sum(len(found[file.path]) for file in existing)
+        after = Removal(before.removed + count, looked_at, upto_ts if count else before.known_from_ts)
+        run.iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
             delete_files=deletes, replaced_deletes=replaced, properties={SUPERSEDED: json.dumps(asdict(after))}
         )
-        return count
+    run.log.info("removed %d events that later ones have superseded", count)
+    return count
