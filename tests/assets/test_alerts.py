@@ -162,17 +162,6 @@ def test_absent_receiver_is_reported_without_its_address(
     assert stored == []
 
 
-def test_unknown_cursor_tells_open_problems_again(
-    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance
-) -> None:
-    daemon = AlertSensor(lake, instance, webhook(hook))
-    held(daemon, **{"d.x": "why"})
-    for cursor in ("{", "[]", '{"notified": {"a": {"b": {"feed": "x"}}}}', '{"of later": 1}'):
-        daemon.cursor = cursor
-        daemon.tick()
-        assert told(hook) == [("opened", "held", "d.x")]
-
-
 # --- `alerts test` ---
 
 

@@ -1,11 +1,17 @@
-"""What commands, checks and sensors show of a feed: `cases/` has sessions, with what happens and what is printed."""
+"""What commands, checks and sensors show of a feed: `cases/` has sessions, with what happens and what is printed; and
+what `connect` prints for catalogs that no test here runs an engine over."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from cdc_lakehouse.commands.connect import SNIPPETS
+from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.names import Identifier
 from tests.commands import call
 from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
@@ -24,6 +30,19 @@ def test_session_prints(
     session = Session(tmp_path, monkeypatch, **case.settings)
     session.data = data_sets
     case.compare(session.results(case), update=update)
+
+
+S3 = {"endpoint": "http://s3:9000", "region": "eu-1", "path_style": True}
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "connect.txt"), ids=str)
+def test_snippet_names_catalog_and_store(case: Case, update: bool) -> None:
+    engine, warehouse, catalog = case.own[0].split(" ", 2)
+    config = LakeConfig.model_validate({"warehouse": warehouse, "catalog": json.loads(catalog)})
+    lake = Lake(config, StorageConfig.model_validate({"s3": S3}))
+    text = SNIPPETS[engine](lake, Identifier("shop", "orders"), 7)
+    assert "very secret" not in text
+    case.compare([line for line in text.splitlines() if line], update=update)
 
 
 RED, YELLOW, GREEN = "\x1b[31m", "\x1b[33m", "\x1b[32m"

@@ -321,6 +321,10 @@ class Session:
         lines = [f"{each['event']} {each['kind']} {each['subject'] or '-'} | {each['text']}" for each in sent]
         return "alerts: " + "\n        ".join(lines or ["nothing"])
 
+    def cursor_of_alerts(self, text: str) -> None:
+        assert self._alerts is not None
+        self._alerts.cursor = text
+
     def ran(self, how: str, job: str = "any", feed: str = "shop") -> None:
         """A run that Dagster has carried out, and that `fails`."""
         with self._dagsters_clock():
