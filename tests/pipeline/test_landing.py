@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -398,11 +398,9 @@ class ChangingSink:
         self, table: SinkTable | None = None, stream: Stream | None = None, *, days: int = 0, files: int = 1
     ) -> list[str]:
         """Data files and then their index file; `days` is by how much the server's clock differs."""
-        table = table or self.tables[0]
-        stream = stream or table.streams[0]
+        stream = stream or (table or self.tables[0]).streams[0]
         directory = self.place(table, stream, days)
-        stem = "CDC" if stream.dispatcher is None else f"CDC_{stream.dispatcher}"
-        joint = "" if stream.dispatcher is None else "_"
+        stem, joint = ("CDC", "") if stream.dispatcher is None else (f"CDC_{stream.dispatcher}", "_")
         number = sum(path.name.startswith(f"{stem}{joint}0") for path in (self.root / directory).glob("CDC*.json"))
         paths = [f"{directory}/{stem}{joint}{number + each:020d}.json" for each in range(1, files + 1)]
         for path in paths:
@@ -412,8 +410,7 @@ class ChangingSink:
 
     def overwrite(self, table: SinkTable | None = None, stream: Stream | None = None) -> None:
         """After a crash between a file and its index, the last number of the day is written again."""
-        table = table or self.tables[0]
-        stream = stream or table.streams[0]
+        stream = stream or (table or self.tables[0]).streams[0]
         if stream.last is not None and stream.last.parent == self.root / self.place(table, stream):
             stream.last.write_text(stream.last.read_text() + "y")
 
@@ -462,29 +459,15 @@ class Follower:
         run.history.record(changes, utc_now())
         return store
 
-    def lands_all(self) -> CountingStore:
-        store = self.look()
-        assert self.changed() == {}
-        return store
-
-    def files(self) -> Mapping[str, str]:
-        return {
-            file.path: file.etag for file in list_sink(LocalStore(self.sink.root), layout_with(self.separator)).data
-        }
-
     def changed(self) -> dict[str, str]:
-        """Files that have not landed, with their etags."""
+        """Files that have not landed, with their dates."""
         landed = {row["segment"]: row["etag"] for row in self.lake.machinery("segments")}
-        return {path: etag for path, etag in self.files().items() if landed.get(path) != etag}
+        listed = list_sink(LocalStore(self.sink.root), layout_with(self.separator)).data
+        return {each.path: each.feed_date or "" for each in listed if landed.get(each.path) != each.etag}
 
     def noticed(self) -> list[str]:
         """Dates that a sensor's tick takes for new."""
         return list(FeedRun(self.lake.feed, self.lake.lake).source.new_dates())
-
-    def changed_dates(self) -> list[str]:
-        listing = list_sink(LocalStore(self.sink.root), layout_with(self.separator))
-        changed = self.changed()
-        return sorted({file.feed_date or "" for file in listing.data if file.path in changed})
 
 
 # --- Cases: `cases/walk.txt` ---
@@ -508,7 +491,7 @@ def results_of(case: Case, directory: Path) -> Iterator[str]:
             ends = ", ".join(f"{each['last']} after {each['previous'] or '-'}" for each in row["sequences"])
             yield f"{row['files']} files: {ends if len(row['sequences']) < 4 else len(row['sequences'])}"
         elif line == "noticed":
-            yield f"{', '.join(follower.noticed())} of {', '.join(follower.changed_dates())}"
+            yield f"{', '.join(follower.noticed())} of {', '.join(sorted({*follower.changed().values()}))}"
         else:
             eval(line, names)
 
@@ -542,7 +525,8 @@ def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(
     follower.look(through=Closed)
     (row,) = follower.lake.machinery("quarantine")
     assert (row["segment"], row["error_class"], row["state"]) == ("db/t", "UnreadableDirectory", "open")
-    follower.lands_all()
+    follower.look()
+    assert follower.changed() == {}
     (row,) = follower.lake.machinery("quarantine")
     assert row["state"] == "replayed"
 
@@ -576,7 +560,7 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
     table = sink.tables[number % len(sink.tables)]
     match kind:
         case "days":
-            sink.day += datetime.timedelta(days=number)
+            sink.days(number)
         case "create":
             sink.create(f"db/{NAMES[number]}", partitions=shape[0], dispatchers=shape[1])
         case "another database":
@@ -587,12 +571,9 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
             sink.rename(f"db/{NAMES[more[0]]}", table)
         case "alter":
             sink.alter(table)
-        case "flush":
-            sink.flush(table, table.streams[more[0] % len(table.streams)], days=more[1], files=more[2])
-        case "move":
-            sink.move(table, table.streams[more[0] % len(table.streams)])
         case _:
-            sink.overwrite(table, table.streams[more[0] % len(table.streams)])
+            options = dict(zip(("days", "files"), more[1:], strict=False))
+            getattr(sink, kind)(table, table.streams[more[0] % len(table.streams)], **options)
 
 
 @pytest.mark.slow
@@ -619,6 +600,6 @@ def test_any_history_lands_as_a_whole_listing_would_land_it(
             if event[0] != "look":
                 happen(follower.sink, event, shape)
                 continue
-            assert set(follower.noticed()) >= set(follower.changed_dates())
+            assert set(follower.noticed()) >= {*follower.changed().values()}
             follower.look(dies=event[1])
             assert event[1] or follower.changed() == {}
