@@ -49,16 +49,8 @@ from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, SegmentRef, read_in_parts
+from cdc_lakehouse.sources.sink import listing as walk
 from cdc_lakehouse.sources.sink import paths
-from cdc_lakehouse.sources.sink.listing import (
-    AT_ONCE,
-    Frontier,
-    is_of_settings,
-    list_new,
-    may_have_expired,
-    next_frontier,
-    settings_digest,
-)
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint
 
 _LINES_SOUGHT_IN: Final = 16
@@ -138,18 +130,19 @@ class Sink(LogSource):
         # The last DDL by directory, as recorded by earlier runs: the sink was listed after all of it.
         stated = (origin for origin, change in run.history.changes.items() if change.kind == "statement")
         last_ddl = dict(sorted(filter(None, map(paths.schema_file_at, stated))))
-        before, settings = run.frontiers.last(), settings_digest(run.feed, taken.earlier)
+        before, settings = run.frontiers.last(), walk.settings_digest(run.feed, taken.earlier)
         unclear = bool(listing.unknown or nameless or listing.unreadable)
-        frontier = next_frontier(since, listing, source, settings, run.clock(), last_ddl, kept=kept, unclear=unclear)
+        about = source, settings, run.clock(), last_ddl
+        frontier = walk.next_frontier(since, listing, *about, kept=kept, unclear=unclear)
         if before is None or frontier.adds_to(before) or (since is None and self._is_old(before)):
             run.frontiers.write(frontier)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
 
-    def _is_old(self, frontier: Frontier) -> bool:
+    def _is_old(self, frontier: walk.Frontier) -> bool:
         hours = self._run.feed.storage_sink.full_listing_hours
         return self._run.clock() - frontier.whole_at >= datetime.timedelta(hours=hours)
 
-    def _list_due(self, shown_ts: int) -> tuple[Listing, TakenNames, LastFiles, Frontier | None]:
+    def _list_due(self, shown_ts: int) -> tuple[Listing, TakenNames, LastFiles, walk.Frontier | None]:
         """List only new files when the saved listing state allows it, otherwise the whole sink; the checkpoint-ts must
         have been read before, and `shown_ts` is a TSO up to which the source may have gone. Return the listing, the
         names that the feed takes according to its schema files, the results of its index files, and the listing state
@@ -174,11 +167,11 @@ class Sink(LogSource):
             return taken, check_last_files(run, listing, self._checkpoint_ts)
 
         if frontier is not None and reason is None:
-            listing = list_new(run.store, source, frontier, watched)
+            listing = walk.list_new(run.store, source, frontier, watched)
             taken, last = found(listing)
             if not last.missing.keys() <= missing:
                 reason = "an index file names a data file that is not where it is expected"
-            elif frontier.settings != settings_digest(run.feed, taken.earlier):
+            elif frontier.settings != walk.settings_digest(run.feed, taken.earlier):
                 reason = "other names of tables are taken, for tables were renamed"
             else:
                 return listing, taken, last, frontier
@@ -186,9 +179,9 @@ class Sink(LogSource):
         listing = self._list()
         return listing, *found(listing), None
 
-    def _reason_for_all(self, frontier: Frontier, watched: int, shown_ts: int) -> str | None:
+    def _reason_for_all(self, frontier: walk.Frontier, watched: int, shown_ts: int) -> str | None:
         run = self._run
-        if not is_of_settings(frontier, run.feed):
+        if not walk.is_of_settings(frontier, run.feed):
             return "the settings of the source or of its tables have changed"
         if run.dates:
             return "dates are decoded again"
@@ -199,7 +192,7 @@ class Sink(LogSource):
         if self._is_old(frontier):
             return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
         read = commit_time(run.last_cut.checkpoint_ts)
-        if run.last_cut.checkpoint_ts and may_have_expired(run.feed, read, shown_ts):
+        if run.last_cut.checkpoint_ts and walk.may_have_expired(run.feed, read, shown_ts):
             return f"files may have expired since the last cut, of {read:%Y-%m-%d %H:%M} UTC"
         return f"{watched} directories have missing or quarantined files" if watched > _WATCHED_LIMIT else None
 
@@ -324,9 +317,9 @@ class Sink(LogSource):
     def new_dates(self) -> list[str]:
         lake, feed = self._run.lake, self._run.feed
         frontier = Frontiers(lake, feed.name).last()
-        if frontier is not None and is_of_settings(frontier, feed):
+        if frontier is not None and walk.is_of_settings(frontier, feed):
             # Listed from the frontier, so that the cost of a tick depends on what is new.
-            files = filter(frontier.is_new, list_new(self._run.store, feed.storage_sink, frontier).data)
+            files = filter(frontier.is_new, walk.list_new(self._run.store, feed.storage_sink, frontier).data)
         else:
             data = self._list().data
             known = Segments(lake, feed.name).etags(file.path for file in data)
@@ -349,9 +342,10 @@ class Sink(LogSource):
         else:
             oldest = min(filter(None, {file.feed_date for file in self._list().data}), default=None)
             said = "when files expire is not known" + ("" if oldest is None else f"; the oldest ones are of {oldest}")
-        if not read or checkpoint_ts is None or not may_have_expired(self._run.feed, commit_time(read), checkpoint_ts):
+        at, feed = commit_time(read), self._run.feed
+        if not read or checkpoint_ts is None or not walk.may_have_expired(feed, at, checkpoint_ts):
             return said, None
-        return said, f"some may have before they were read: the last cut is of {commit_time(read):%Y-%m-%d %H:%M} UTC"
+        return said, f"some may have before they were read: the last cut is of {at:%Y-%m-%d %H:%M} UTC"
 
 
 def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
@@ -425,7 +419,7 @@ def _attempt(read: Callable[[], _Read]) -> _Read | SourceError:
 def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, str]:
     """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
     ones."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(walk.AT_ONCE) as pool:
         heads = pool.map(lambda segment: _attempt(lambda: raw.head(segment, 1)), segments)
         found = zip(segments, heads, strict=True)
         return {segment.segment: head.advised for segment, head in found if isinstance(head, SourceError)}
@@ -625,7 +619,7 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
     before = {row.segment for row in rows}
     passing = [each for each in listing.indexes if each.modified < covered]
     indexes = [each for each in passing if passed <= each.modified or each.path in before]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(walk.AT_ONCE) as pool:
         names = list(pool.map(lambda index: _attempt(lambda: paths.read_index(run.store, index)), indexes))
     last, unreadable = dict[str, paths.IndexFile](), dict[str, str]()
     for index, name in zip(indexes, names, strict=True):
@@ -700,7 +694,7 @@ def _expired(
     if not (run.feed.storage_sink.file_expiration_days or any(oldest < until for oldest, _ in landed.values())):
         return  # Nothing shows that files expire.
     frontier = run.frontiers.last()
-    same = frontier is not None and frontier.settings == settings_digest(run.feed, taken.earlier)
+    same = frontier is not None and frontier.settings == walk.settings_digest(run.feed, taken.earlier)
     in_cut = {TableName(row.database, row.table) for row in run.last_cut_rows}
     for life in lives:
         # A table that was left out was read up to its own last file.
@@ -708,7 +702,8 @@ def _expired(
         was_read = same or is_new or life.id in cut.held_incarnations or not in_cut.isdisjoint(life.names)
         own = [landed[name][1] for name in life.names if name in landed]
         since = max([_began(life), *([read] if was_read else own)])
-        if until > since and may_have_expired(run.feed, since + _WEST, checkpoint_ts) and is_taken(taken.tables, life):
+        is_late = until > since and walk.may_have_expired(run.feed, since + _WEST, checkpoint_ts)
+        if is_late and is_taken(taken.tables, life):
             database, table = life.last.name.database, life.last.name.table
             reason = (
                 f"data files that were written from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC may have been "
@@ -775,7 +770,7 @@ def find_layouts(
             return _Columns(reason=reason)
         return _columns(run.raw, options, change, groups[place], _candidates(run.feed, files, change))
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # In a store, each read is a request.
+    with ThreadPoolExecutor(walk.AT_ONCE) as pool:  # In a store, each read is a request.
         found = list(pool.map(columns_of, groups))
     for (place, group), columns in zip(groups.items(), found, strict=True):
         names = [segment.segment for segment in group]

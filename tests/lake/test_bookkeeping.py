@@ -17,33 +17,7 @@ from cdc_lakehouse.decoders.topic_reader import PartitionSummary, origin_of
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
-from tests.boundaries.small_tables import (
-    Appended,
-    Checkpoints,
-    Cut,
-    CutRow,
-    FileSequence,
-    Frontier,
-    Frontiers,
-    KnownTable,
-    Quarantine,
-    Quarantined,
-    Rejected,
-    SchemaHistory,
-    Segment,
-    Segments,
-    TableName,
-    applied_content,
-    as_rows,
-    as_segments,
-    contents_of,
-    has_other_content,
-    index_gaps,
-    may_hold,
-    removal_of,
-    replaced_contents,
-    replayed_segment,
-)
+from tests.boundaries import small_tables as own
 from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.other_writer import rewrite
@@ -71,7 +45,7 @@ def test_count_of_removed_events_in_another_form_is_refused(lake: TestLake, said
     events = f"cdc_{lake.name}", "events"
     lake.lake.catalog.create_table(events, pa.schema({"op": pa.string()}), properties={"cdc.superseded": said})
     with pytest.raises(StoredFormError, match=r"property cdc\.superseded of the events of feed .* cannot be read"):
-        removal_of(lake.lake, lake.name)
+        own.removal_of(lake.lake, lake.name)
 
 
 # --- Segments ---
@@ -86,7 +60,7 @@ FULL = segment(
 
 
 def test_segments_through_their_states(tmp_path: Path) -> None:
-    segments = runs(Segments, tmp_path)
+    segments = runs(own.Segments, tmp_path)
     run = segments()
     assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
     second, third, full = replace(C, batch=2), replace(B, batch=3), replace(FULL, batch=3)
@@ -97,7 +71,7 @@ def test_segments_through_their_states(tmp_path: Path) -> None:
     run.mark_decoded(done[:1])
     run.mark_decoded([done[1], full])
     for seen in (run, segments()):
-        assert sorted(as_segments(seen.rows), key=lambda row: row.batch) == [done[0], second, done[1], full]
+        assert sorted(own.as_segments(seen.rows), key=lambda row: row.batch) == [done[0], second, done[1], full]
         assert seen.undecoded("file") == {2: [second]} and seen.batch == 3
     again = replace(A, batch=4, etag="changed", replaces='[[1, 5, "e"]]')
     run.land([again])
@@ -107,12 +81,14 @@ def test_segments_through_their_states(tmp_path: Path) -> None:
 
 
 def test_segments_of_tables_include_those_of_any_table(tmp_path: Path) -> None:
-    segments = runs(Segments, tmp_path)
+    segments = runs(own.Segments, tmp_path)
     run = segments()
-    offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
+    offsets = own.Segment(
+        segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1
+    )
     run.land([A, segment("d/u/1/CDC000001.json"), offsets])
-    assert run.select(may_hold([TableName("d", "t")])) == [A, offsets]
-    assert run.select(may_hold([])) == [offsets]
+    assert run.select(own.may_hold([own.TableName("d", "t")])) == [A, offsets]
+    assert run.select(own.may_hold([])) == [offsets]
 
 
 def test_gaps_are_of_a_directory_and_dispatcher() -> None:
@@ -123,61 +99,65 @@ def test_gaps_are_of_a_directory_and_dispatcher() -> None:
         for (path, dispatcher), indexes in numbers.items()
         for index in indexes
     ]
-    gaps = index_gaps(as_rows(rows))
+    gaps = own.index_gaps(own.as_rows(rows))
     assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
     assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
 
 
-def replayed(row: Segment, *batches: int) -> Segment:
+def replayed(row: own.Segment, *batches: int) -> own.Segment:
     for batch in batches:
-        appended = Appended(batch - 1, frozenset(), 100 + batch)
-        row = replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
+        appended = own.Appended(batch - 1, frozenset(), 100 + batch)
+        row = own.replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
     return row
 
 
 def test_content_is_found_by_applied_batch() -> None:
     twice = replayed(replace(A, batch=3), 5, 9)
-    assert contents_of(twice.replaces) == [(3, 105), (5, 109)]
-    assert [applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
+    assert own.contents_of(twice.replaces) == [(3, 105), (5, 109)]
+    assert [own.applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
     # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
-    assert replaced_contents(replace(twice, state="landed"), Appended(8, frozenset({7}), 90)) == twice.replaces
-    assert contents_of(replaced_contents(twice, Appended(9, frozenset({9}), 90))) == [(3, 105), (5, 109), (9, 90)]
-    assert replaced_contents(A, Appended()) == "[]"
+    assert own.replaced_contents(replace(twice, state="landed"), own.Appended(8, frozenset({7}), 90)) == twice.replaces
+    assert own.contents_of(own.replaced_contents(twice, own.Appended(9, frozenset({9}), 90))) == [
+        (3, 105),
+        (5, 109),
+        (9, 90),
+    ]
+    assert own.replaced_contents(A, own.Appended()) == "[]"
     often = replayed(replace(A, batch=1), *range(2, 20))
-    assert len(contents_of(often.replaces)) == 8, "the oldest are not kept"
-    assert [applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
+    assert len(own.contents_of(often.replaces)) == 8, "the oldest are not kept"
+    assert [own.applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
 
 
 def test_other_content_is_known_however_often_it_lands() -> None:
     row = replayed(replace(A, batch=1), *range(2, 20))
-    assert not has_other_content(row)
+    assert not own.has_other_content(row)
     row = replace(row, etag="other")
     for batch in range(20, 40):
-        assert has_other_content(row) and not has_other_content(replace(row, kind="dump"))
+        assert own.has_other_content(row) and not own.has_other_content(replace(row, kind="dump"))
         row = replayed(row, batch)
 
 
 # --- Quarantine ---
 
 
-def bad(thing: str, message: str = "it's bad") -> Rejected:
+def bad(thing: str, message: str = "it's bad") -> own.Rejected:
     """`a1=x*5!Other`: line 1 of segment `a` with the bytes `x`, five times, of another class of errors."""
     place, _, error_class = thing.partition("!")
     place, _, count = place.partition("*")
     place, equals, raw = place.partition("=")
     line = int(place[1:]) if place[1:] else None
-    found = Rejected(place[0], line, error_class or "BadLine", message, raw.encode() if equals else None, "d", "t")
+    found = own.Rejected(place[0], line, error_class or "BadLine", message, raw.encode() if equals else None, "d", "t")
     return replace(found, count=int(count or 1))
 
 
-def shown(row: Quarantined) -> str:
+def shown(row: own.Quarantined) -> str:
     raw = "" if row.raw is None else f"={row.raw.decode()}"
     count = "" if row.count == 1 else f"*{row.count}"
     error_class = "" if row.error_class == "BadLine" else f"!{row.error_class}"
     return f"{row.segment}{'' if row.line is None else row.line}{raw}{count}{error_class} {row.state}"
 
 
-def step(run: Quarantine, what: str) -> None:
+def step(run: own.Quarantine, what: str) -> None:
     """What is found of all segments (`-`: nothing), `in a:` of one; or what a person decides of all that is there."""
     if what in ("discard", "reopen"):
         ids = {row.id for row in run.rows}
@@ -191,7 +171,7 @@ def step(run: Quarantine, what: str) -> None:
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/quarantine.txt"), ids=str)
 def test_quarantine_after_steps(tmp_path: Path, case: Case, update: bool) -> None:
-    quarantine, states = runs(Quarantine, tmp_path), list[str]()
+    quarantine, states = runs(own.Quarantine, tmp_path), list[str]()
     for what in case.own:
         before, commits = states, commits_of(tmp_path)
         run = quarantine()
@@ -209,11 +189,11 @@ def commits_of(directory: Path) -> int:
 
 @pytest.mark.parametrize("raw", [None, b"", b"\x00\xff\xfe{", b"x" * 65536])
 def test_quarantined_row_keeps_bytes_and_first_message(tmp_path: Path, raw: bytes | None) -> None:
-    quarantine = runs(Quarantine, tmp_path)
+    quarantine = runs(own.Quarantine, tmp_path)
     found = replace(bad("s3"), segment="s/'%\n", raw=raw)
     quarantine().replace(lambda _: False, [found], NOON)
     quarantine().replace(lambda _: True, [replace(found, message="said otherwise")], LATER)
-    row = Quarantined("s/'%\n", 3, "d", "t", "BadLine", "it's bad", raw, "open", NOON)
+    row = own.Quarantined("s/'%\n", 3, "d", "t", "BadLine", "it's bad", raw, "open", NOON)
     assert quarantine().rows == [row]
     (discarded,) = quarantine().discard({row.id, "unknown"}, "ann", "test data", LATER)
     assert quarantine().discarded() == [discarded] and quarantine().open() == []
@@ -226,7 +206,7 @@ def test_quarantined_row_keeps_bytes_and_first_message(tmp_path: Path, raw: byte
 
 
 def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
-    quarantine = runs(Quarantine, tmp_path)
+    quarantine = runs(own.Quarantine, tmp_path)
     things = ["s1", "s1=a", "s1=b", "s2", "t1", "s1!Other", "s", "s1*2"]
     quarantine().replace(lambda _: False, [bad(each) for each in things], NOON)
     ids = {row.id for row in quarantine().rows}
@@ -235,7 +215,7 @@ def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
     quarantine().replace(lambda _: False, [bad(each, "said otherwise") for each in things], LATER)
     assert {row.id for row in quarantine().open()} == ids
     # Ids are in lists and scripts of people: they must not change with a release.
-    assert Quarantined("s", 1, "d", "t", "BadLine", "m", b"a", "open", NOON).id == "3a2827c09e5c"
+    assert own.Quarantined("s", 1, "d", "t", "BadLine", "m", b"a", "open", NOON).id == "3a2827c09e5c"
 
 
 # --- Cuts ---
@@ -243,39 +223,39 @@ def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
 HOUR = datetime.timedelta(hours=1)
 
 
-def row(checkpoint_ts: int, table: str, rows: int = 1) -> CutRow:
-    return CutRow(checkpoint_ts, "d", table, 2**62, rows, NOON)
+def row(checkpoint_ts: int, table: str, rows: int = 1) -> own.CutRow:
+    return own.CutRow(checkpoint_ts, "d", table, 2**62, rows, NOON)
 
 
-def cut_rows(run: Checkpoints, checkpoint_ts: int) -> list[CutRow]:
+def cut_rows(run: own.Checkpoints, checkpoint_ts: int) -> list[own.CutRow]:
     return sorted(run.rows(checkpoint_ts), key=lambda row: row.table)
 
 
 def test_cuts_replace_those_of_their_checkpoint(tmp_path: Path) -> None:
-    checkpoints = runs(Checkpoints, tmp_path)
+    checkpoints = runs(own.Checkpoints, tmp_path)
     run = checkpoints()
-    run.publish(Cut(10), [row(10, "a"), row(10, "b")])
-    empty = CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
-    run.publish(Cut(20, batch=1, held=(("x", "y"),)), [row(20, "a", 5), empty])
+    run.publish(own.Cut(10), [row(10, "a"), row(10, "b")])
+    empty = own.CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
+    run.publish(own.Cut(20, batch=1, held=(("x", "y"),)), [row(20, "a", 5), empty])
     assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), empty]
-    run.publish(Cut(20, batch=2), [row(20, "a", 7), row(20, "b", 8)])
+    run.publish(own.Cut(20, batch=2), [row(20, "a", 7), row(20, "b", 8)])
     # Made, and three cuts: readers of the current snapshot never see a cut half replaced.
     assert len(stored(tmp_path, "checkpoints").metadata.metadata_log) == 3
     for seen in (run, checkpoints()):
-        assert seen.last() == Cut(20, batch=2)
+        assert seen.last() == own.Cut(20, batch=2)
         assert cut_rows(seen, 10) == [row(10, "a"), row(10, "b")]
         assert cut_rows(seen, 20) == [row(20, "a", 7), row(20, "b", 8)]
     for file in tmp_path.rglob("*.parquet"):
         file.unlink()
-    assert checkpoints().last() == Cut(20, batch=2), "the newest cut needs no data file"
+    assert checkpoints().last() == own.Cut(20, batch=2), "the newest cut needs no data file"
     with pytest.raises(FileNotFoundError):
         checkpoints().rows(10)
 
 
 def test_newest_cut_is_found_after_another_writers_rewrite(tmp_path: Path) -> None:
-    checkpoints = runs(Checkpoints, tmp_path)
-    cut = Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
-    checkpoints().publish(Cut(10), [row(10, "a")])
+    checkpoints = runs(own.Checkpoints, tmp_path)
+    cut = own.Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
+    checkpoints().publish(own.Cut(10), [row(10, "a")])
     checkpoints().publish(cut, [row(20, "a")])
     rewrite(stored(tmp_path, "checkpoints"))
     assert len(stored(tmp_path, "checkpoints").snapshots()) == 1
@@ -285,14 +265,14 @@ def test_newest_cut_is_found_after_another_writers_rewrite(tmp_path: Path) -> No
 
 
 def test_old_cuts_are_forgotten_but_newest_and_held_tables(tmp_path: Path) -> None:
-    checkpoints = runs(Checkpoints, tmp_path)
+    checkpoints = runs(own.Checkpoints, tmp_path)
 
-    def publish(ts: int, *rows: CutRow) -> None:
-        checkpoints().publish(Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
+    def publish(ts: int, *rows: own.CutRow) -> None:
+        checkpoints().publish(own.Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
 
-    publish(10, CutRow(10, "d", "t", 1, 5, NOON), CutRow(10, "d", "held", 2, 5, NOON))
-    publish(20, CutRow(20, "d", "t", 3, 5, NOON + HOUR))
-    publish(30, CutRow(30, "d", "t", 4, 6, NOON + 2 * HOUR))
+    publish(10, own.CutRow(10, "d", "t", 1, 5, NOON), own.CutRow(10, "d", "held", 2, 5, NOON))
+    publish(20, own.CutRow(20, "d", "t", 3, 5, NOON + HOUR))
+    publish(30, own.CutRow(30, "d", "t", 4, 6, NOON + 2 * HOUR))
     now = checkpoints()
     assert now.named_snapshots(NOON + HOUR) == {2, 3, 4}
     assert now.forget(NOON + HOUR, dry_run=True) == 1
@@ -304,7 +284,7 @@ def test_old_cuts_are_forgotten_but_newest_and_held_tables(tmp_path: Path) -> No
     assert not now.show_instead("d", "t", {3: 9})
     assert now.show_instead("d", "t", {4: 9})
     now = checkpoints()
-    assert now.last() == last and now.rows(30) == [CutRow(30, "d", "t", 9, 6, NOON + 2 * HOUR)]
+    assert now.last() == last and now.rows(30) == [own.CutRow(30, "d", "t", 9, 6, NOON + 2 * HOUR)]
     assert now.forget(NOON + 9 * HOUR) == 0
 
 
@@ -327,7 +307,7 @@ INCARNATIONS = {
 }  # fmt: skip
 
 
-def incarnations(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
+def incarnations(history: own.SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
     return {
         id: [(str(v.name), v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions]
         for id, life in history.history.incarnations().items()
@@ -340,7 +320,7 @@ def history_rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_schema_history_is_read_as_recorded(tmp_path: Path) -> None:
-    history = runs(SchemaHistory, tmp_path)
+    history = runs(own.SchemaHistory, tmp_path)
     assert history().record([], NOON) == [] and stored(tmp_path, "schema_history") is None
     first = history()
     made = first.record(STORY, NOON)
@@ -358,7 +338,7 @@ def test_schema_history_is_read_as_recorded(tmp_path: Path) -> None:
 
 
 def test_schema_history_restarts_without_changes_add_no_rows(tmp_path: Path) -> None:
-    history = runs(SchemaHistory, tmp_path)
+    history = runs(own.SchemaHistory, tmp_path)
     history().record(STORY, NOON)
     before = history().history.versions
     for restart in range(100, 140):
@@ -376,7 +356,7 @@ def test_schema_history_restarts_without_changes_add_no_rows(tmp_path: Path) -> 
 
 
 def test_late_change_keeps_times_of_applied_ones(tmp_path: Path) -> None:
-    history = runs(SchemaHistory, tmp_path)
+    history = runs(own.SchemaHistory, tmp_path)
     history().record([STORY[0], *STORY[2:]], NOON)
     made = history().record([STORY[1]], LATER)
     assert [(version.commit_ts, version.effect) for version in made] == [(20, "evolve")]
@@ -385,7 +365,7 @@ def test_late_change_keeps_times_of_applied_ones(tmp_path: Path) -> None:
 
 
 def test_change_of_several_tables_is_stored_once(tmp_path: Path) -> None:
-    history = runs(SchemaHistory, tmp_path)
+    history = runs(own.SchemaHistory, tmp_path)
     gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
     history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
     rows = [row for row in history_rows(tmp_path) if row["origin"] == gone.origin]
@@ -395,13 +375,13 @@ def test_change_of_several_tables_is_stored_once(tmp_path: Path) -> None:
 
 # --- The frontier ---
 
-FRONTIER = Frontier(
+FRONTIER = own.Frontier(
     (
-        KnownTable("d b/订'单", 2**40, 2**62, True, ("7", "7/77"), (
-            FileSequence("7/77/2026-06-01", "12", 9, "CDC_12_9", "CDC_12_8", "e", "f"),
-            FileSequence("7/77/2026-06-02", None, 1, "CDC1", "", "e", None),
+        own.KnownTable("d b/订'单", 2**40, 2**62, True, ("7", "7/77"), (
+            own.FileSequence("7/77/2026-06-01", "12", 9, "CDC_12_9", "CDC_12_8", "e", "f"),
+            own.FileSequence("7/77/2026-06-02", None, 1, "CDC1", "", "e", None),
         )),
-        KnownTable("d/empty", 0, 0, False, (), ()),
+        own.KnownTable("d/empty", 0, 0, False, (), ()),
     ),
     "2026-05-30",
     "digest",
@@ -412,8 +392,8 @@ FRONTIER = Frontier(
 @pytest.mark.parametrize(
     "frontier", [FRONTIER, replace(FRONTIER, oldest_date=None, unclear=True), replace(FRONTIER, tables=())]
 )
-def test_frontier_is_as_written_and_stale_write_refused(tmp_path: Path, frontier: Frontier) -> None:
-    frontiers = runs(Frontiers, tmp_path)
+def test_frontier_is_as_written_and_stale_write_refused(tmp_path: Path, frontier: own.Frontier) -> None:
+    frontiers = runs(own.Frontiers, tmp_path)
     assert frontiers().last() is None
     frontiers().write(FRONTIER)
     slow = frontiers()
@@ -547,4 +527,4 @@ def _positions_by_row(rows: list[Signal]) -> dict[tuple[str, int], Position]:
 def test_tables_of_a_topic_with_a_rename_typed_in_another_case_are_the_source_s(lake: TestLake) -> None:
     signals = Signals(lake.lake, lake.name)
     signals.write(1, {("x", 0, 1): finds(observed(10, "a"), Statement(20, "d", "u", "RENAME TABLE T TO u", "x"))})
-    assert signals.tables("x") == {TableName("d", "t")}
+    assert signals.tables("x") == {own.TableName("d", "t")}

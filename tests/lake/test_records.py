@@ -21,16 +21,6 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of
-from cdc_lakehouse.lake.tables.records import (
-    PartitionRecords,
-    RecordCommits,
-    RecordReader,
-    RecordRows,
-    landed_state,
-    record_files,
-    record_reader,
-    state_of,
-)
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
@@ -54,7 +44,7 @@ def messages(timestamps: list[tuple[int, int]], **columns: Any) -> Messages:
 
 def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
     found = []
-    for date, batch in RecordRows(zone, separator, 7).of(what):
+    for date, batch in table.RecordRows(zone, separator, 7).of(what):
         assert set(batch.column("feed_date").to_pylist()) == {date}
         found += batch.to_pylist()
     return sorted(found, key=lambda row: row["offset"])
@@ -103,26 +93,26 @@ class Log:
 
     def __init__(self, root: Path, files: list[list[Chunk]]) -> None:
         self.lake = Lake(lake_config(root))
-        commits = RecordCommits(self.lake, "f")
+        commits = table.RecordCommits(self.lake, "f")
         stored = TableFiles.of(commits.create(), self.lake)
         for number, chunks in enumerate(files):
-            with record_files(stored, f"task-{number:05d}") as written:
+            with table.record_files(stored, f"task-{number:05d}") as written:
                 for chunk in chunks:
                     partition, batch = chunk[0][0], chunk[0][2]
                     whole = OffsetRange(partition, 0, 1 << 40, 0)
                     offsets, values = [each[1] for each in chunk], [each[4] for each in chunk]
                     times = [(1, each[3]) for each in chunk]
                     messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
-                    for date, rows in RecordRows("UTC", "day", batch).of(messages):
+                    for date, rows in table.RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
             now = self.lake.existing(system_table("f", "records"))
-            commits.commit(now, state_of(now), {}, written.written, None)
+            commits.commit(now, table.state_of(now), {}, written.written, None)
 
-    def reader(self, wanted: list[PartitionRecords], tasks: int = 1) -> RecordReader:
-        return pickle.loads(pickle.dumps(record_reader(self.lake, "f", wanted, tasks)))
+    def reader(self, wanted: list[table.PartitionRecords], tasks: int = 1) -> table.RecordReader:
+        return pickle.loads(pickle.dumps(table.record_reader(self.lake, "f", wanted, tasks)))
 
 
-def read(reader: RecordReader) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+def read(reader: table.RecordReader) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
     """Of each topic, partition and batch the records as they come; no task has what another one has."""
     found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for task in range(len(reader.shares)):
@@ -159,17 +149,17 @@ def row_of(record: Record, batch: int) -> dict[str, Any]:
 ])  # fmt: skip
 def test_landed_offsets_in_another_form_are_refused(tmp_path: Path, name: str, stored: str) -> None:
     lake = Lake(lake_config(tmp_path))
-    with RecordCommits(lake, "f").create().transaction() as change:
+    with table.RecordCommits(lake, "f").create().transaction() as change:
         change.set_properties({f"cdc.{name}": stored})
     with pytest.raises(StoredFormError, match="properties of `records` cannot be read"):
-        landed_state(lake, "f")
+        table.landed_state(lake, "f")
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
+def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[table.PartitionRecords]]:
     """Files as tasks write them, some with their records out of order; and of some partitions and batches all."""
     files: list[list[Chunk]] = []
-    wanted: list[PartitionRecords] = []
+    wanted: list[table.PartitionRecords] = []
     starts: dict[LogPartition, list[tuple[int, int]]] = {}
     ends: dict[LogPartition, int] = {}
     for batch in range(1, draw(st.integers(1, 3)) + 1):
@@ -188,7 +178,7 @@ def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
             starts.setdefault(partition, []).append((batch, start))
             ends[partition] = offsets[-1] + 1
             if draw(st.integers(0, 3)):
-                wanted.append(PartitionRecords(partition, batch, start, start - back, since, len(offsets)))
+                wanted.append(table.PartitionRecords(partition, batch, start, start - back, since, len(offsets)))
             while offsets:
                 count = draw(st.integers(1, len(offsets)))
                 days = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
@@ -207,7 +197,7 @@ def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
 @given(logs(), st.integers(1, 3), st.sampled_from([1, 20, 1 << 20]))
 @settings(max_examples=8, deadline=None)
 def test_each_partition_comes_whole_and_in_order(
-    log: tuple[list[list[Chunk]], list[PartitionRecords]], tasks: int, batch_bytes: int
+    log: tuple[list[list[Chunk]], list[table.PartitionRecords]], tasks: int, batch_bytes: int
 ) -> None:
     files, wanted = log
     records = sorted(record for chunks in files for chunk in chunks for record in chunk)
@@ -228,7 +218,7 @@ def test_each_partition_comes_whole_and_in_order(
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
     one, sizes = LogPartition("orders", 0), [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
     chunk: Chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
-    reader = Log(tmp_path, [[chunk]]).reader([PartitionRecords(one, 1, 0, 0, 1, 1)])
+    reader = Log(tmp_path, [[chunk]]).reader([table.PartitionRecords(one, 1, 0, 0, 1, 1)])
     batches = list(reader.read(0))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [*range(6)]
     assert all(batch.num_rows == 1 or batch.nbytes <= 17 << 20 for batch in batches)
@@ -237,9 +227,9 @@ def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
 def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
     one = LogPartition("orders", 0)
     log = Log(tmp_path, [[[(one, batch * 10, batch, 0, b"v")]] for batch in range(1, 6)])
-    (share,) = log.reader([PartitionRecords(one, 4, 40, 30, 3, 1)]).shares
+    (share,) = log.reader([table.PartitionRecords(one, 4, 40, 30, 3, 1)]).shares
     assert len(share.files) == 2
-    (share,) = log.reader([PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
+    (share,) = log.reader([table.PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
     assert len(share.files) == 1
 
 

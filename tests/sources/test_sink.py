@@ -29,19 +29,8 @@ from cdc_lakehouse.errors import (
     SourceError,
     SourceUnreachableError,
 )
+from tests.boundaries import sources
 from tests.boundaries.change_log import SchemaChange, SourceColumn
-from tests.boundaries.sources import (
-    SCHEMA_FILE_LIMIT,
-    Listing,
-    LocalStore,
-    Location,
-    StoredObject,
-    UnreadableDirectory,
-    list_sink,
-    read_checkpoint,
-    read_index,
-    read_schema_file,
-)
 from tests.kit.case_files import Case, read_cases
 from tests.kit.sink_layouts import layout_with
 
@@ -69,7 +58,7 @@ def _make(root: Path, path: str, content: bytes | None, target: str | None) -> N
         place.write_bytes(b"x" if content is None else content)
 
 
-def _results(store: LocalStore, listing: Listing) -> Iterator[str]:
+def _results(store: sources.LocalStore, listing: sources.Listing) -> Iterator[str]:
     for file in listing.data:
         parts = {"partition": file.physical_partition, "date": file.feed_date, "dispatcher": file.dispatcher}
         named = "".join(f", {name} {value}" for name, value in parts.items() if value is not None)
@@ -80,7 +69,7 @@ def _results(store: LocalStore, listing: Listing) -> Iterator[str]:
         yield f"{schema.path}: schema in {schema.directory!r}, version {schema.version}, checksum {schema.checksum}"
     for index in listing.indexes:
         try:
-            last = read_index(store, index)
+            last = sources.read_index(store, index)
         except SourceError as error:
             last = str(error)
         yield f"{index.path}: index of {index.directory!r}, dispatcher {index.dispatcher}, last {last}"
@@ -103,12 +92,12 @@ def test_meaning_of_paths(case: Case, tmp_path: Path, update: bool) -> None:
             path, _, target = line.partition(" -> ")
             path, has_content, content = path.partition(" = ") if not path.endswith(" =") else (path[:-2], "=", "")
             _make(tmp_path, path, _bytes(content) if has_content else None, target or None)
-    store = LocalStore(tmp_path)
+    store = sources.LocalStore(tmp_path)
     try:
         results = (
-            [f"checkpoint-ts {read_checkpoint(store, NOW)}"]
+            [f"checkpoint-ts {sources.read_checkpoint(store, NOW)}"]
             if reads_checkpoint
-            else sorted(_results(store, list_sink(store, layout)))
+            else sorted(_results(store, sources.list_sink(store, layout)))
         )
     except CdcError as error:
         results = [re.sub(r"(is not JSON): .*( \[segment)", r"\1\2", f"{type(error).__name__}: {error}")]
@@ -130,7 +119,7 @@ def test_any_name_of_a_table_is_recognized(
     number = "" if partition is None else f"{partition}/"
     for path in ("meta/schema_450000000000000001_0123456789.json", f"{version}/{number}2026-01-31/CDC000001.json"):
         _make(root, f"{database}/{table}/{path}".replace("\\", "\\x5c"), None, None)
-    (file,) = list_sink(LocalStore(root), DAY).data
+    (file,) = sources.list_sink(sources.LocalStore(root), DAY).data
     assert (file.database, file.table, file.version, file.physical_partition) == (database, table, version, partition)
     assert file.feed_date == "2026-01-31"
 
@@ -138,7 +127,7 @@ def test_any_name_of_a_table_is_recognized(
 @pytest.mark.parametrize("case", read_cases(CASES / "uris.txt"), ids=str)
 def test_uri_names_a_store(case: Case, update: bool) -> None:
     try:
-        found = Location.of(case.given[-1])
+        found = sources.Location.of(case.given[-1])
         result = f"{found.service} bucket={found.bucket} prefix={found.prefix} account={found.account}"
     except ConfigurationError as error:
         result = str(error)
@@ -171,8 +160,8 @@ def checksum(table: dict[str, Any]) -> int:
 def read(directory: Path, content: str | bytes, summed: int, version: int = VERSION) -> SchemaChange:
     path = f"db/t/meta/schema_{version}_{summed:010d}.json"
     _make(directory, path, content.encode() if isinstance(content, str) else content, None)
-    (file,) = list_sink(LocalStore(directory), DAY).schemas
-    return read_schema_file(LocalStore(directory), file)
+    (file,) = sources.list_sink(sources.LocalStore(directory), DAY).schemas
+    return sources.read_schema_file(sources.LocalStore(directory), file)
 
 
 # What versions of Python say differently.
@@ -239,17 +228,17 @@ def test_size_limit_of_schema_files_fits_the_widest_table(tmp_path: Path) -> Non
     table = document(
         *({"ColumnName": f"{long}{n}", "ColumnType": "ENUM", "ColumnElems": [long] * 5} for n in range(4096))
     )
-    assert len(indented(table)) < SCHEMA_FILE_LIMIT // 2
+    assert len(indented(table)) < sources.SCHEMA_FILE_LIMIT // 2
     assert len(read(tmp_path / "wide", indented(table), checksum(table)).columns) == 4096
     path = tmp_path / f"large/db/t/meta/schema_{VERSION}_0000000001.json"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
-        file.truncate(SCHEMA_FILE_LIMIT + 1)
-    store = LocalStore(tmp_path / "large")
-    (listed,) = list_sink(store, DAY).schemas
-    for words in (f"larger than {SCHEMA_FILE_LIMIT} bytes", "the file is not there"):
+        file.truncate(sources.SCHEMA_FILE_LIMIT + 1)
+    store = sources.LocalStore(tmp_path / "large")
+    (listed,) = sources.list_sink(store, DAY).schemas
+    for words in (f"larger than {sources.SCHEMA_FILE_LIMIT} bytes", "the file is not there"):
         with pytest.raises(SourceError, match=words) as refused:
-            read_schema_file(store, listed)
+            sources.read_schema_file(store, listed)
         assert refused.value.segment == listed.path
         path.unlink(missing_ok=True)
 
@@ -257,12 +246,12 @@ def test_size_limit_of_schema_files_fits_the_widest_table(tmp_path: Path) -> Non
 # --- A directory as a store ---
 
 
-def listed(store: LocalStore) -> dict[str, int | str]:
-    return {each.path: each.size if isinstance(each, StoredObject) else each.reason for each in store.list()}
+def listed(store: sources.LocalStore) -> dict[str, int | str]:
+    return {each.path: each.size if isinstance(each, sources.StoredObject) else each.reason for each in store.list()}
 
 
-def etags(store: LocalStore) -> dict[str, str]:
-    return {each.path: each.etag for each in store.list() if isinstance(each, StoredObject)}
+def etags(store: sources.LocalStore) -> dict[str, str]:
+    return {each.path: each.etag for each in store.list() if isinstance(each, sources.StoredObject)}
 
 
 def replaced(path: Path) -> None:
@@ -285,7 +274,7 @@ def test_etag_changes_with_the_file(tmp_path: Path, change: Callable[[Path], obj
     path = tmp_path / "file"
     path.write_bytes(b"x" * 8)
     os.utime(path, ns=(0, 10**18))
-    store = LocalStore(tmp_path)
+    store = sources.LocalStore(tmp_path)
     before = etags(store)
     assert before == etags(store)
     change(path)
@@ -298,7 +287,7 @@ def test_listing_is_in_byte_order_and_skips_earlier_directories(
     for path in ("A", "a-b", "a/b/1", "a/é", "a/\uffff", "a/𐍈", "a0", "b/c/d/e", "empty/x/y", "~"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-    store, looked, scandir = LocalStore(tmp_path), list[str](), os.scandir
+    store, looked, scandir = sources.LocalStore(tmp_path), list[str](), os.scandir
     everything = [each.path for each in store.list()]
     assert everything == sorted(everything, key=str.encode) and len(everything) == 10
 
@@ -317,7 +306,7 @@ def test_links_are_followed_and_loops_reported(tmp_path: Path) -> None:
     (tmp_path / "d/f").touch()
     for name, target in (("link", "d"), ("loop", "loop"), ("gone", "nowhere")):
         (tmp_path / name).symlink_to(target)
-    store = LocalStore(tmp_path)
+    store = sources.LocalStore(tmp_path)
     assert store.directories() == ("d", "link")
     assert listed(store) == {"d/f": 0, "link/f": 0, "loop": "Too many levels of symbolic links"}
 
@@ -333,7 +322,7 @@ def test_links_are_followed_and_loops_reported(tmp_path: Path) -> None:
 )
 def test_root_that_is_not_a_directory_is_unreachable(tmp_path: Path, root: str, said: str) -> None:
     (tmp_path / "file").write_text("a file")
-    store = LocalStore(tmp_path / root)
+    store = sources.LocalStore(tmp_path / root)
     for call in (store.check, lambda: listed(store), store.directories):
         with pytest.raises(SourceUnreachableError, match=said):
             call()
@@ -357,10 +346,10 @@ def test_directory_without_permission_is_reported() -> None:
         root.chmod(0o755)
         (root / "db").mkdir(mode=0)
         (root / "metadata").write_bytes(b"{}")
-        store = LocalStore(root)
+        store = sources.LocalStore(root)
         with unprivileged():
             assert listed(store) == {"metadata": 2, "db": "Permission denied"}
-            assert list(store.list("db/")) == [UnreadableDirectory("db", "Permission denied")]
+            assert list(store.list("db/")) == [sources.UnreadableDirectory("db", "Permission denied")]
             with pytest.raises(SourceError, match=r"Permission denied \[segment db/\]"):
                 store.directories("db/")
 
@@ -372,7 +361,7 @@ def test_paths_removed_while_listing_are_left_out(tmp_path: Path, make: Any, rem
     """TiCDC removes the directories of dates that have expired."""
     for name, create in (("a", Path.touch), ("b", make), ("c", Path.touch)):
         create(tmp_path / name)
-    listing = iter(LocalStore(tmp_path).list())
+    listing = iter(sources.LocalStore(tmp_path).list())
     first = next(listing)
     remove(tmp_path / "b")
     assert [each.path for each in (first, *listing)] == ["a", "c"]
@@ -396,4 +385,4 @@ def test_file_that_changes_while_it_is_read_is_refused(
 
     monkeypatch.setattr(os, "fstat", changing)
     with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
-        list(LocalStore(tmp_path).pieces("f", size))
+        list(sources.LocalStore(tmp_path).pieces("f", size))

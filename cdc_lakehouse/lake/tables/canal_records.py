@@ -26,16 +26,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.files import Range, TableFiles, rows_between
 from cdc_lakehouse.lake.names import CANAL_POSITION, CANAL_REPEATS
-from cdc_lakehouse.lake.tables.records import (
-    ARROW_SCHEMA,
-    LAST_SECOND,
-    LandedBatch,
-    LandedSegment,
-    RecordCommits,
-    RecordRows,
-    record_files,
-    state_of,
-)
+from cdc_lakehouse.lake.tables import records
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, EntryStream, PlacedEntry, ends_at
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange, Pending
@@ -54,15 +45,15 @@ _ROWS_AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 
 
-class EntryRecords(RecordCommits):
+class EntryRecords(records.RecordCommits):
     """The records of a Canal server, as they are when this is made; and those that one run lands: a batch of one
     segment, which grows with each round. `batch` must be above all earlier numbers."""
 
     def __init__(self, lake: Lake, feed: FeedConfig, batch: int = 0) -> None:
         super().__init__(lake, feed.name)
         self._source, self._partition = feed.canal, LogPartition(feed.canal.destination, 0)
-        self._table, self._stream, self.batch = self.load(), EntryStream(), LandedBatch(batch, ())
-        self._state = state_of(self._table)
+        self._table, self._stream, self.batch = self.load(), EntryStream(), records.LandedBatch(batch, ())
+        self._state = records.state_of(self._table)
         self._properties = {} if self._table is None else self._table.properties
 
     @property
@@ -131,7 +122,7 @@ class EntryRecords(RecordCommits):
 
     def _read(self, column: str, start: int, end: int, between: Mapping[str, Range] | None = None) -> pa.Table:
         """Read a column of the records with offsets in [start, end), sorted by offset."""
-        schema = pa.schema([("offset", pa.int64()), ARROW_SCHEMA.field(column)])
+        schema = pa.schema([("offset", pa.int64()), records.ARROW_SCHEMA.field(column)])
         within = {"offset": (start, end - 1), **(between or {})}
         parts = () if self._table is None else rows_between(self._table, schema.names, within)
         return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in parts)]).sort_by("offset")
@@ -150,7 +141,7 @@ class EntryRecords(RecordCommits):
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
         table = self.load()
-        if state_of(table) != self._state:
+        if records.state_of(table) != self._state:
             raise self.too_late()
         new = list(self._stream.new(taken.connection, taken.entries, _keys(table, taken.entries)))
         number = self.batch.number
@@ -161,15 +152,15 @@ class EntryRecords(RecordCommits):
             last = taken.entries[-1].place[:-1] if taken.entries and taken.batches else None
             if table is not None and last and repeats < STUCK and known.get(CANAL_POSITION, "").startswith(f"{last},"):
                 again = {CANAL_REPEATS: str(repeats + 1)}
-                self.commit(table, self._state, again, [], LandedBatch(number, ()))
+                self.commit(table, self._state, again, [], records.LandedBatch(number, ()))
             return 0
         table = table or self.create()
         start = self._state.landed.end(self._partition) or 0
         end, before = start + len(new), self.batch.segments[0] if self.batch.segments else None
         whole = OffsetRange(self._partition, start if before is None else before.start, end, 0)
-        make = RecordRows(self._source.time_zone, self._source.date_separator, number)
+        make = records.RecordRows(self._source.time_zone, self._source.date_separator, number)
         dates = set[str]()
-        with record_files(TableFiles.of(table, self._lake), f"batch-{number}-{uuid.uuid4()}") as files:
+        with records.record_files(TableFiles.of(table, self._lake), f"batch-{number}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
                 some = new[first : first + _ROWS_AT_ONCE]
                 offsets = list(range(start + first, start + first + len(some)))
@@ -180,12 +171,12 @@ class EntryRecords(RecordCommits):
                     dates |= set() if date is None else {date}
         size = sum(len(entry.value) + len(key) for entry, key in new)
         name = OffsetRange(self._partition, start, end, 0).segment
-        now = LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))
-        landed = LandedBatch(number, (now,))
+        now = records.LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))
+        landed = records.LandedBatch(number, (now,))
         if before is not None:
             of_run = tuple(sorted({*before.dates, *dates}))
             now = replace(before, end=end, records=before.records + len(new), bytes=before.bytes + size, dates=of_run)
-        batch = LandedBatch(number, (now,))
+        batch = records.LandedBatch(number, (now,))
         after = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
         properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode(), CANAL_REPEATS: "0"}
         self.commit(table, self._state, properties, files.written, landed)
@@ -211,7 +202,8 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
     """Yield the keys of the records that have the times of these entries."""
     if table is None or not entries:
         return
-    times = [each.time_ms for each in entries if each.time_ms is not None and 0 <= each.time_ms < LAST_SECOND * 1000]
+    end = records.LAST_SECOND * 1000
+    times = [each.time_ms for each in entries if each.time_ms is not None and 0 <= each.time_ms < end]
     epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
     wanted: list[Range | None] = [None] if len(times) < len(entries) else []
     if times:

@@ -24,22 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg import types
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.types import NestedField
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from cdc_lakehouse.config import DateSeparator, FeedConfig
@@ -169,20 +161,22 @@ def landed_state(lake: Lake, feed: str) -> LandedState:
     return state_of(lake.load(system_table(feed, "records")))
 
 
-_HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
+_HEADER: Final = types.StructType(
+    NestedField(14, "key", types.StringType()), NestedField(15, "value", types.BinaryType())
+)
 SCHEMA: Final = Schema(
-    NestedField(1, "feed_date", StringType(), doc="The timestamp's date in the feed's time zone."),
-    NestedField(2, "topic", StringType(), required=True),
-    NestedField(3, "partition", IntegerType(), required=True),
-    NestedField(4, "offset", LongType(), required=True),
-    NestedField(5, "timestamp", TimestamptzType()),
-    NestedField(6, "timestamp_type", StringType(), doc="CreateTime or LogAppendTime."),
-    NestedField(7, "key", BinaryType()),
-    NestedField(8, "value", BinaryType()),
-    NestedField(9, "headers", ListType(13, _HEADER)),
-    NestedField(10, "size", IntegerType(), required=True, doc="Bytes of key and value."),
-    NestedField(11, "segment", StringType(), required=True, doc="The range of offsets that it landed with."),
-    NestedField(12, "batch", LongType(), required=True),
+    NestedField(1, "feed_date", types.StringType(), doc="The timestamp's date in the feed's time zone."),
+    NestedField(2, "topic", types.StringType(), required=True),
+    NestedField(3, "partition", types.IntegerType(), required=True),
+    NestedField(4, "offset", types.LongType(), required=True),
+    NestedField(5, "timestamp", types.TimestamptzType()),
+    NestedField(6, "timestamp_type", types.StringType(), doc="CreateTime or LogAppendTime."),
+    NestedField(7, "key", types.BinaryType()),
+    NestedField(8, "value", types.BinaryType()),
+    NestedField(9, "headers", types.ListType(13, _HEADER)),
+    NestedField(10, "size", types.IntegerType(), required=True, doc="Bytes of key and value."),
+    NestedField(11, "segment", types.StringType(), required=True, doc="The range of offsets that it landed with."),
+    NestedField(12, "batch", types.LongType(), required=True),
 )
 SPEC: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
 ARROW_SCHEMA: Final = schema_to_pyarrow(SCHEMA)
@@ -208,8 +202,8 @@ class RecordRows:
     def of(self, messages: Messages) -> Iterator[tuple[str | None, pa.Table]]:
         """Yield the rows of each feed date, with the columns of `SCHEMA`."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
-        types, times = flat[::2], flat[1::2]
-        dated = (types > 0) & (times >= 0) & (times < LAST_SECOND * 1000)
+        kinds, times = flat[::2], flat[1::2]
+        dated = (kinds > 0) & (times >= 0) & (times < LAST_SECOND * 1000)
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
         keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
@@ -219,7 +213,7 @@ class RecordRows:
             "partition": pa.repeat(partition.number, count),
             "offset": pa.array(messages.offsets, pa.int64()),
             "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
-            "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
+            "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(kinds)),
             "key": keys,
             "value": values,
             # To Kafka an empty list of headers is the same as none.
@@ -564,8 +558,8 @@ def _matches(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range =
         "number": range(len(wanted)), "into": [each.batch for each in wanted],
         "from": [each.before for each in wanted], "start": [each.start for each in wanted],
     }  # fmt: skip
-    types = {name: rows.schema.field(name).type for name in _PLACE[:2]}
-    items = pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in given.items()})
+    own = {name: rows.schema.field(name).type for name in _PLACE[:2]}
+    items = pa.table({name: pa.array(values, own.get(name, pa.int64())) for name, values in given.items()})
     places = rows.select(_PLACE).append_column("at", pa.array(np.arange(rows.num_rows)))
     found = places.join(items, _PLACE[:2], join_type="inner", use_threads=False)
     offset, is_before = pc.field("offset"), pc.field("batch") != pc.field("into")
