@@ -27,16 +27,8 @@ from cdc_lakehouse.decoders.registry import format_of, plain_values
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.tables import records
 from cdc_lakehouse.lake.tables.decoding import fits_driver
-from cdc_lakehouse.lake.tables.records import (
-    LandedBatch,
-    LandedSegment,
-    LandedState,
-    PartitionRecords,
-    Records,
-    landed_state,
-    record_reader,
-)
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
@@ -112,17 +104,21 @@ class RecordSource(LogSource):
         self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
     @property
+    def _stored(self) -> records.LandedState:
+        return records.landed_state(self._run.lake, self._run.feed.name)
+
+    @property
     def _options(self) -> Options:
         """The options of the format, as the feed configures them."""
         return Options()
 
     @abc.abstractmethod
-    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+    def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
         """Append messages to `records` with the number of a batch, up to the limits of a run; return the landed batch,
         and the errors of what could not be received."""
 
     def land(self) -> Landed:
-        run, last = self._run, landed_state(self._run.lake, self._run.feed.name).last
+        run, last = self._run, self._stored.last
         # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
         new = [*self.land_left_out(), *self._land_passed()]
         # The last run may have ended between its records and their segments.
@@ -132,15 +128,15 @@ class RecordSource(LogSource):
         new += self._land(batch.number, batch.segments)
         if run.dates:
             # Whole batches, because the order of events spans a batch.
-            upto = landed_state(run.lake, run.feed.name).removed_upto
+            upto = self._stored.removed_upto
             if gone := [date for date in sorted(run.dates) if date <= upto]:
                 raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
-            records = run.spark.read.format("iceberg").load(system_table(run.feed.name, "records").sql)
-            dated = records.where(records["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
+            rows = run.spark.read.format("iceberg").load(system_table(run.feed.name, "records").sql)
+            dated = rows.where(rows["feed_date"].isin(*run.dates)).select("batch").distinct().collect()
             new += self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
         return Landed(tuple(new), tuple(map(str, faults)))
 
-    def _land(self, record_batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+    def _land(self, record_batch: int, landed: Sequence[records.LandedSegment]) -> list[Segment]:
         run = self._run
         batch = max(record_batch, run.segments.batch + 1)
         rows = [
@@ -161,7 +157,7 @@ class RecordSource(LogSource):
         left_out = run.signals.left_out()
         if not left_out:
             return ()
-        taken, gone = self._taken(), landed_state(run.lake, run.feed.name).first_batch
+        taken, gone = self._taken(), self._stored.first_batch
         # The others are held.
         batches = [batch for name, batch in left_out.items() if taken.takes_name(name) and batch >= gone]
         if not batches:
@@ -191,7 +187,7 @@ class RecordSource(LogSource):
         """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
         against when they landed before."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
-        first, before = landed_state(self._run.lake, self._run.feed.name).first_batch, self._format.messages_before()
+        first, before = self._stored.first_batch, self._format.messages_before()
         landed = _landed_ranges(self._run) if rows and first else {}
         for row in rows if first else ():
             partition, start = parse_segment(row.segment)
@@ -242,9 +238,9 @@ class RecordSource(LogSource):
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
-        records = record_reader(run.lake, run.feed.name, wanted, parallel)
+        reader = records.record_reader(run.lake, run.feed.name, wanted, parallel)
         write = run.events.writer().write
-        data_files, found = changes_in_tasks(spark, len(records.shares), records.read, topic_format, write)
+        data_files, found = changes_in_tasks(spark, len(reader.shares), reader.read, topic_format, write)
         run.events.commit(data_files, segments)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
@@ -292,7 +288,7 @@ class RecordSource(LogSource):
         is not waited for."""
         if self._format.watermarks(self._options) or self._format.transactions == "all":
             return []
-        return landed_state(self._run.lake, self._run.feed.name).not_read_up()
+        return self._stored.not_read_up()
 
     def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
         """Return the least watermark of all partitions, without topics that receive nothing more: TiCDC sends
@@ -301,8 +297,7 @@ class RecordSource(LogSource):
         A feed continues without a topic when all tables that it delivered are dropped or renamed away at the least
         watermark of the others, and the topic has landed up to its current end: TiCDC sends a watermark when all rows
         up to it are in their topics. It also continues without a topic that the configuration leaves out."""
-        topics = landed_state(self._run.lake, self._run.feed.name).landed.topics
-        source = self._run.feed.kafka
+        topics, source = self._stored.landed.topics, self._run.feed.kafka
         # Of a topic that is named and has not been there yet nothing is known: it may hold rows of any time.
         marks = {name: BEGINNING for name in source.topics or () if name not in topics}
         for name, topic in topics.items():
@@ -325,7 +320,7 @@ class RecordSource(LogSource):
     def _read_up(self) -> frozenset[str]:
         """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
         messages."""
-        source, landed = self._run.feed.kafka, landed_state(self._run.lake, self._run.feed.name).landed
+        source, landed = self._run.feed.kafka, self._stored.landed
         try:
             pending = find_pending(source, read_topics(source), landed)
         except CdcError:
@@ -401,8 +396,8 @@ class Topics(RecordSource):
     @functools.cached_property
     def _beginnings(self) -> Sequence[Beginning]:
         """The beginnings of the partitions; empty once something has landed, as the brokers may have removed it."""
-        run, source = self._run, self._run.feed.kafka
-        if not self._format.watermarks(self._options) or landed_state(run.lake, run.feed.name).landed.topics:
+        source = self._run.feed.kafka
+        if not self._format.watermarks(self._options) or self._stored.landed.topics:
             return ()
         client = KafkaClient.of(source)
         topics = read_topics(source, client)
@@ -421,19 +416,18 @@ class Topics(RecordSource):
             raise unreachable[0]
         return beginnings_of({each.partition: each.start for each in ranges}, values, self._format.make(self._options))
 
-    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
-        run, source = self._run, self._run.feed.kafka
-        landed = landed_state(run.lake, run.feed.name).landed
+    def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
+        run, source, landed = self._run, self._run.feed.kafka, self._stored.landed
         pending = find_pending(source, read_topics(source), landed)
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
-        landed_now, faults = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        landed_now, faults = records.Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]
 
     def _pending(self) -> Pending:
         source = self._run.feed.kafka
-        return find_pending(source, read_topics(source), landed_state(self._run.lake, self._run.feed.name).landed)
+        return find_pending(source, read_topics(source), self._stored.landed)
 
     def poll(self, asked: str | None) -> SourceState:
         pending = self._pending()
@@ -456,7 +450,7 @@ class Topics(RecordSource):
         return SourceStatus(pending_records=None if fault is not None else pending.records, error=fault)
 
 
-def batches_before(run: FeedRun, state: LandedState) -> list[int]:
+def batches_before(run: FeedRun, state: records.LandedState) -> list[int]:
     """Return, for each partition, the first batch whose records may be read together with the next batch."""
     before = format_of(run.feed.message_format).messages_before()
     ranges = _landed_ranges(run).items() if before else ()
@@ -486,16 +480,16 @@ def _landed_ranges(
     return landed
 
 
-def wanted_records(run: FeedRun, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+def wanted_records(run: FeedRun, message_format: Format, batches: Sequence[int]) -> list[records.PartitionRecords]:
     """Return the records of the batches in each partition, with the preceding ones that the format needs."""
     # Only some formats need records of earlier batches.
     landed = _landed_ranges(run, None if message_format.messages_before(1) else batches)
     partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
-    wanted: list[PartitionRecords] = []
+    wanted: list[records.PartitionRecords] = []
     for partition, of_partition in landed.items():
         for batch in set(batches) & of_partition.keys():
             start, size = of_partition[batch]
             before = start - message_format.messages_before(partitions[batch])
             since = _since(of_partition, before)
-            wanted.append(PartitionRecords(partition, batch, start, before, since, size))
+            wanted.append(records.PartitionRecords(partition, batch, start, before, since, size))
     return wanted

@@ -30,17 +30,8 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
+from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import (
-    POSITION,
-    DatedFiles,
-    StoredFile,
-    TableFiles,
-    delete_rows,
-    live_files,
-    may_hold,
-    read_columns,
-)
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
 
@@ -57,13 +48,13 @@ _REPEATED: Final = ("schema_name", "table_name", "segment", "feed_date")
 class EventWriter:
     """Writes events in tasks."""
 
-    table: TableFiles
+    table: lake_files.TableFiles
 
     def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
         return the files as JSON for Iceberg's `ContentFileParser`."""
         time, millis = EVENTS.field("commit_time"), pa.timestamp("ms", "UTC")
-        with DatedFiles(self.table, _PLAIN, _REPEATED) as files:
+        with lake_files.DatedFiles(self.table, _PLAIN, _REPEATED) as files:
             for rows in (pa.Table.from_batches([batch]) for batch in events if batch.num_rows):
                 if SYNTHETIC not in rows.column_names:
                     rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
@@ -86,9 +77,9 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
 
 
 def _reader(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
-    stored = TableFiles.of(table, lake, snapshot)
+    stored = lake_files.TableFiles.of(table, lake, snapshot)
     fields = [stored.schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
-    return EventReader(tuple(live_files(table, fields, snapshot=snapshot)), stored)
+    return EventReader(tuple(lake_files.live_files(table, fields, snapshot=snapshot)), stored)
 
 
 _LOW_CARDINALITY: Final = ("schema_name", "table_name", "op", "segment")
@@ -99,15 +90,15 @@ class EventReader:
     """Reads events in tasks, from the `files` that the table had when the work was planned. `earlier` readers read its
     state before segments were decoded again."""
 
-    files: tuple[StoredFile, ...]
-    table: TableFiles
+    files: tuple[lake_files.StoredFile, ...]
+    table: lake_files.TableFiles
     earlier: tuple[EventReader, ...] = ()
 
     def shares(self, count: int) -> list[EventReader]:
         """Split into `count` readers of about the same size that together read what this one does."""
         readers = (self, *self.earlier)
         files = [(number, file) for number, reader in enumerate(readers) for file in reader.files]
-        shares: list[list[list[StoredFile]]] = [[[] for _ in readers] for _ in range(count)]
+        shares: list[list[list[lake_files.StoredFile]]] = [[[] for _ in readers] for _ in range(count)]
         sizes = [(0, place) for place in range(count)]
         for number, file in sorted(files, key=lambda each: each[1].size, reverse=True):
             size, place = heapq.heappop(sizes)
@@ -132,7 +123,7 @@ class EventReader:
         of_tables = {"schema_name": (min(databases), max(databases)), "table_name": (min(tables), max(tables))}
         between = {"commit_ts": (lowest, highest), **of_tables}
         for file in self.files:
-            for rows in read_columns(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
+            for rows in lake_files.read_columns(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
                 yield rows.select(columns)
 
 
@@ -224,7 +215,7 @@ class Events:
                     f"another writer has just expired a snapshot of {self.identifier}: {id}", advice="run again"
                 )
             whole = _reader(self._lake, table, snapshot)
-            wanted = tuple(file for file in whole.files if may_hold(file, whole.table.schema, between))
+            wanted = tuple(file for file in whole.files if lake_files.may_hold(file, whole.table.schema, between))
             return replace(whole, files=wanted)
 
         return replace(of(None), earlier=tuple(of(id) for id in sorted(earlier)))
@@ -242,7 +233,7 @@ class Events:
 
     def writer(self) -> EventWriter:
         """Return a writer of events for tasks; `commit` takes the files that it writes."""
-        return EventWriter(TableFiles.of(self._load(), self._lake))
+        return EventWriter(lake_files.TableFiles.of(self._load(), self._lake))
 
     @cached_property
     def appended(self) -> Appended:
@@ -291,24 +282,26 @@ class Events:
             transactions.append(rows.filter(pc.is_in(rows.column("segment"), other)))
         new = pa.concat_tables(transactions).group_by(form.names).aggregate([])
         schema, between = table.schema(), {"segment": (wanted[0].as_py(), wanted[-1].as_py())}
-        live = live_files(table, [schema.find_field("segment").field_id])
-        files = [file for file in live if may_hold(file, schema, between)]
+        live = lake_files.live_files(table, [schema.find_field("segment").field_id])
+        files = [file for file in live if lake_files.may_hold(file, schema, between)]
         read = new.column_names if len(other) else ["segment"]
 
-        def positions(file: StoredFile) -> BitMap64:
+        def positions(file: lake_files.StoredFile) -> BitMap64:
             found = BitMap64()
-            for rows in read_columns(table.io, file, schema, read, between):
+            for rows in lake_files.read_columns(table.io, file, schema, read, between):
                 own = rows.filter(pc.is_in(rows.column("segment"), wanted))
-                found.update(own.column(POSITION).to_pylist())
+                found.update(own.column(lake_files.POSITION).to_pylist())
                 if len(other):
                     others = own.filter(pc.is_in(own.column("segment"), other))
                     stay = others.join(new, read, join_type="left anti")
-                    found -= BitMap64(stay.column(POSITION).to_pylist())
+                    found -= BitMap64(stay.column(lake_files.POSITION).to_pylist())
             return found
 
         found = ExecutorFactory.get_or_create().map(positions, files)
         deleted = dict(zip((file.path for file in files), found, strict=True))
-        return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
+        return lake_files.delete_rows(
+            table.io, table.location(), table.properties, table.format_version, files, deleted
+        )
 
     def counts(self, segments: Sequence[Segment]) -> BatchCounts:
         """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
@@ -321,15 +314,15 @@ class Events:
         is_whole = not any(map(has_other_content, segments))
         added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
         bounds_of = [table.schema().find_field("segment").field_id]
-        files = live_files(table, bounds_of, added_by=added_by, snapshot=snapshot)
+        files = lake_files.live_files(table, bounds_of, added_by=added_by, snapshot=snapshot)
         within = {"segment": (pc.min(names).as_py(), pc.max(names).as_py())}
 
         read = ("segment", "schema_name", "table_name", "op", "commit_ts")
         ways = [([], "count_all"), ("commit_ts", "min"), ("commit_ts", "max")]
 
-        def counted(file: StoredFile) -> list[pa.Table]:
+        def counted(file: lake_files.StoredFile) -> list[pa.Table]:
             parts: list[pa.Table] = []
-            for rows in read_columns(table.io, file, table.schema(), read, within, read[:-1]):
+            for rows in lake_files.read_columns(table.io, file, table.schema(), read, within, read[:-1]):
                 grouped = rows.group_by(read[:-1]).aggregate(ways)
                 count = grouped["count_all"]
                 by_op = [pc.if_else(pc.equal(grouped["op"].cast(pa.string()), op), count, 0) for op in "IUD"]

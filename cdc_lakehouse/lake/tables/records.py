@@ -40,17 +40,8 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
+from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import (
-    DatedFiles,
-    Range,
-    StoredFile,
-    TableFiles,
-    as_data_file,
-    live_files,
-    may_hold,
-    read_columns,
-)
 from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO, of_batch
 from cdc_lakehouse.lake.tables.small_table import commit, create
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
@@ -247,10 +238,10 @@ class RecordRows:
 _DATES_AT_ONCE: Final = 8
 
 
-def record_files(table: TableFiles, name: str) -> DatedFiles:
+def record_files(table: lake_files.TableFiles, name: str) -> lake_files.DatedFiles:
     """Return new files of records. `name` is part of their names and must be unique to the attempt of a task."""
     plain, repeated = ("offset", "key", "value"), ("feed_date", "topic", "timestamp_type", "segment")
-    return DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
+    return lake_files.DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
 ReadGroup = tuple[list[tuple[OffsetRange, LandedSegment]], list[str], list[CdcError]]
@@ -258,7 +249,11 @@ ReadGroup = tuple[list[tuple[OffsetRange, LandedSegment]], list[str], list[CdcEr
 
 
 def _read_group(
-    client: KafkaClient, rows_of: RecordRows, table: TableFiles, name: str, numbered: tuple[int, Sequence[OffsetRange]]
+    client: KafkaClient,
+    rows_of: RecordRows,
+    table: lake_files.TableFiles,
+    name: str,
+    numbered: tuple[int, Sequence[OffsetRange]],
 ) -> Iterator[ReadGroup]:
     """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
     number, ranges = numbered
@@ -292,14 +287,14 @@ _PROPERTIES: Final = {
 }
 
 
-def files_before(table: Table, batch: int) -> list[StoredFile]:
+def files_before(table: Table, batch: int) -> list[lake_files.StoredFile]:
     """Return the data files that hold only records of earlier batches."""
     schema = table.schema()
-    live = live_files(table, [schema.find_field("batch").field_id])
-    return [file for file in live if not may_hold(file, schema, {"batch": (batch, None)})]
+    live = lake_files.live_files(table, [schema.find_field("batch").field_id])
+    return [file for file in live if not lake_files.may_hold(file, schema, {"batch": (batch, None)})]
 
 
-def remove_before(table: Table, batch: int, files: Sequence[StoredFile]) -> None:
+def remove_before(table: Table, batch: int, files: Sequence[lake_files.StoredFile]) -> None:
     """Remove data files with records of batches before `batch`; these batches are then incomplete. Raises
     `ConcurrentRunError` when another run has changed the table."""
     dates = [table.properties.get(REMOVED_UPTO), *(file.partition[0] for file in files)]
@@ -354,7 +349,7 @@ class RecordCommits:
         """Delete files that no commit references or will reference."""
         for file in files:
             with contextlib.suppress(OSError):
-                table.io.delete(as_data_file(file).file_path)
+                table.io.delete(lake_files.as_data_file(file).file_path)
 
     def too_late(self) -> ConcurrentRunError:
         said = f"another run has landed what this one was to land in {self.identifier}"
@@ -414,7 +409,7 @@ class Records(RecordCommits):
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        shared = (self._client, rows, TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
+        shared = (self._client, rows, lake_files.TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
         shares = [*enumerate(split_ranges(ranges, state.landed, tasks))]
         return run_tasks(self._spark() if len(shares) > 1 else None, shares, functools.partial(_read_group, *shared))
 
@@ -445,7 +440,7 @@ class PartitionRecords:
 class RecordShare:
     """The part that one task reads. The order of `files` is right for all partitions but `shuffled`."""
 
-    files: tuple[StoredFile, ...]
+    files: tuple[lake_files.StoredFile, ...]
     in_order: tuple[PartitionRecords, ...]
     shuffled: tuple[PartitionRecords, ...]
 
@@ -454,7 +449,7 @@ class RecordShare:
 class RecordReader:
     """Reads records in tasks."""
 
-    table: TableFiles
+    table: lake_files.TableFiles
     shares: tuple[RecordShare, ...]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
@@ -462,7 +457,7 @@ class RecordReader:
         of their offsets; those of several may be interleaved."""
         share, io, schema = self.shares[task], self.table.open(), self.table.schema
         for file in share.files if share.in_order else ():
-            for rows in read_columns(io, file, schema, _READ, _ranges(share.in_order)):
+            for rows in lake_files.read_columns(io, file, schema, _READ, _ranges(share.in_order)):
                 yield from _in_batches(_read(rows, share.in_order))
         for each in share.shuffled:
             # Read them in windows, ranges of offsets of some megabytes or one record each.
@@ -470,7 +465,7 @@ class RecordReader:
             places = [
                 (found["offset"].to_numpy(), rows["size"].take(found["at"]).to_numpy())
                 for file in share.files
-                for rows in read_columns(io, file, schema, (*_PLACE, "size"), within)
+                for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), within)
                 for found in (_matches(rows, [each]),)
             ]
             offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
@@ -480,7 +475,7 @@ class RecordReader:
                 found = [
                     _read(rows, [each], (start, end - 1))
                     for file in share.files
-                    for rows in read_columns(io, file, schema, _READ, within | {"offset": (start, end - 1)})
+                    for rows in lake_files.read_columns(io, file, schema, _READ, within | {"offset": (start, end - 1)})
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
@@ -493,16 +488,16 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         raise ValueError(f"the feed {feed} has no records")
     ids = {name: table.schema().find_field(name).field_id for name in _PLACE}
 
-    def order(file: StoredFile) -> tuple[int, str]:
+    def order(file: lake_files.StoredFile) -> tuple[int, str]:
         # Batches rise with offsets; within a batch, file names sort in the order in which the files were written.
         least, _ = file.bounds.get(ids["batch"], (None, None))
         return 0 if least is None else int.from_bytes(least, "little"), file.path
 
-    def extents_in(file: StoredFile) -> dict[PartitionRecords, tuple[int, int, bool]]:
+    def extents_in(file: lake_files.StoredFile) -> dict[PartitionRecords, tuple[int, int, bool]]:
         """Return the first and the last offset that a file has of each, and whether they are in their order."""
         found: dict[PartitionRecords, tuple[int, int, bool]] = {}
-        some = [each for each in wanted if may_hold(file, table.schema(), _ranges([each]))]
-        for rows in read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
+        some = [each for each in wanted if lake_files.may_hold(file, table.schema(), _ranges([each]))]
+        for rows in lake_files.read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
             matches = _matches(rows, some).sort_by([("number", "ascending"), ("at", "ascending")])
             numbers, starts = np.unique(matches["number"].to_numpy(), return_index=True)
             # Of no rows there is one part without a number.
@@ -512,7 +507,7 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
                 found[some[number]] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
         return found
 
-    files = sorted(live_files(table, list(ids.values())), key=order)
+    files = sorted(lake_files.live_files(table, list(ids.values())), key=order)
     # Partitions that share files go to one task each, as far as the tasks get about the same amount of work.
     all_extents = list(ExecutorFactory.get_or_create().map(extents_in, files))
     places = {each: [n for n, extents in enumerate(all_extents) if each in extents] for each in wanted}
@@ -536,10 +531,10 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
             (in_order if follow and all(right for *_, right in extents) else shuffled).append(each)
         own = sorted({n for each in group for n in places[each]})
         shares.append(RecordShare(tuple(files[n] for n in own), tuple(in_order), tuple(shuffled)))
-    return RecordReader(TableFiles.of(table, lake), tuple(shares))
+    return RecordReader(lake_files.TableFiles.of(table, lake), tuple(shares))
 
 
-def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, Range]:
+def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:
     """Return the ranges of topics, partitions, batches and offsets that are wanted."""
     topics, numbers = [each.partition.topic for each in wanted], [each.partition.number for each in wanted]
     return {
@@ -550,7 +545,7 @@ def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, Range]:
     }
 
 
-def _matches(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range = (None, None)) -> pa.Table:
+def _matches(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range = (None, None)) -> pa.Table:
     """Join the rows with what is wanted, by its `number`, in no order. `at` is a row's index, `into` the batch that it
     is read with, and `is_before` says that it came before it."""
     given = {
@@ -570,7 +565,7 @@ def _matches(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range =
     return found.append_column("is_before", pc.not_equal(found["batch"], found["into"]))
 
 
-def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range = (None, None)) -> pa.Table:
+def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range = (None, None)) -> pa.Table:
     """Return the wanted rows, in their order, with the columns of `RECORDS`."""
     found = _matches(rows, wanted, window).sort_by("at")
     if not np.array_equal(found["at"].to_numpy(), np.arange(rows.num_rows)):
