@@ -24,13 +24,7 @@ from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.progress import reading_reported
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources import database as source
-from cdc_lakehouse.sources.database import (
-    KeyRange,
-    SourceDatabase,
-    TableChangedError,
-    TableDefinition,
-    begin_statements,
-)
+from cdc_lakehouse.sources.database import KeyRange, SourceDatabase, TableChangedError, TableDefinition
 from cdc_lakehouse.sources.dump import database as dumped
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import End, Plan, PlannedTable
@@ -219,7 +213,7 @@ def _read_share(
         with SourceDatabase(connection, texts=True) as database:
             if tso is not None:
                 # Until the session ends.
-                database.run(begin_statements(tso, is_tidb=True))
+                database.run(source.begin_statements(tso, is_tidb=True))
             while left:
                 table, directory, number, keys = left.pop(0)
                 if directory in over:

@@ -26,24 +26,13 @@ from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import CdcError, CheckpointError, ObjectMissingError, SchemaFileError, SourceError
+from cdc_lakehouse.lake.tables import segments as lake_segments
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
-from cdc_lakehouse.lake.tables.segments import (
-    DECODED,
-    FILE,
-    LANDED,
-    SUMMARY,
-    Archive,
-    Segment,
-    Segments,
-    SourceFiles,
-    index_gaps,
-    replaced_contents,
-    replayed_segment,
-)
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
@@ -151,7 +140,7 @@ class Sink(LogSource):
         missing = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
         # Directories in which files are expected that are not new by their number: those that would close a gap,
         # repaired ones that replace unusable ones, and those whose index file names no last file.
-        watched, rows = {gap.directory for gap in index_gaps(run.segments.rows)}, run.quarantine.open()
+        watched, rows = {gap.directory for gap in lake_segments.index_gaps(run.segments.rows)}, run.quarantine.open()
         known = run.segments.known(row.segment for row in rows)
         for row in rows:
             if row.error_class == problems.MISSING_FILE or row.segment in known:
@@ -322,7 +311,7 @@ class Sink(LogSource):
             files = filter(frontier.is_new, walk.list_new(self._run.store, feed.storage_sink, frontier).data)
         else:
             data = self._list().data
-            known = Segments(lake, feed.name).etags(file.path for file in data)
+            known = lake_segments.Segments(lake, feed.name).etags(file.path for file in data)
             files = (file for file, etag in zip(data, known, strict=True) if etag != file.etag)
         # Where directories are named by ids, the tables' names are not known here.
         takes = feed.tables.takes
@@ -395,10 +384,10 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
             physical_partition=file.physical_partition, feed_date=file.feed_date, dispatcher=file.dispatcher,
             file_index=file.index, size=file.size, etag=file.etag, modified_at=file.modified,
             batch=batches.of_file(file.size), state=LANDED, landed_at=run.landed_at,
-            replaces=None if old is None else replaced_contents(old, appended()),
+            replaces=None if old is None else lake_segments.replaced_contents(old, appended()),
         )  # fmt: skip
     for row in expired:
-        yield replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
+        yield lake_segments.replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
 
 
 # What is known of files beside their rows: parts that are missing, rows that came again, columns of csv, schemas.

@@ -17,26 +17,12 @@ from cdc_lakehouse.decoders.topic_reader import PartitionSummary, origin_of
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
+from tests import lake as base
 from tests.boundaries import small_tables as own
 from tests.kit.case_files import Case, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.other_writer import rewrite
-from tests.lake import (
-    ADD_COLUMN,
-    CREATE,
-    DROP,
-    DROP_DATABASE,
-    ID,
-    LATER,
-    NOON,
-    RENAME,
-    TRUNCATE,
-    change,
-    runs,
-    segment,
-    stored,
-    text,
-)
+from tests.lake import ADD_COLUMN, CREATE, DROP, ID, LATER, NOON, change, runs, segment, stored, text
 
 
 @pytest.mark.parametrize("said", ['{"removed": 1, "later": 2}', "{", "7"])
@@ -293,9 +279,9 @@ def test_old_cuts_are_forgotten_but_newest_and_held_tables(tmp_path: Path) -> No
 STORY = [
     change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
     change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x")),
-    change(30, "b", RENAME, "RENAME TABLE d.a TO d.b", ID, text("x")),
+    change(30, "b", base.RENAME, "RENAME TABLE d.a TO d.b", ID, text("x")),
     change(40, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
-    change(50, "b", TRUNCATE, "TRUNCATE TABLE b", ID, text("x")),
+    change(50, "b", base.TRUNCATE, "TRUNCATE TABLE b", ID, text("x")),
     change(60, "a", DROP, "DROP TABLE a"),
     change(70, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY, y VARCHAR(20))", ID, text("y")),
 ]
@@ -366,7 +352,7 @@ def test_late_change_keeps_times_of_applied_ones(tmp_path: Path) -> None:
 
 def test_change_of_several_tables_is_stored_once(tmp_path: Path) -> None:
     history = runs(own.SchemaHistory, tmp_path)
-    gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
+    gone = change(20, "", base.DROP_DATABASE, "DROP DATABASE d")
     history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
     rows = [row for row in history_rows(tmp_path) if row["origin"] == gone.origin]
     assert [(row["table"], row["change"] is not None) for row in rows] == [("", True), ("a", False), ("b", False)]

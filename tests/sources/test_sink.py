@@ -20,15 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_lakehouse import errors
 from cdc_lakehouse.config import DateSeparator, Protocol
-from cdc_lakehouse.errors import (
-    CdcError,
-    ConfigurationError,
-    ObjectChangedError,
-    SchemaFileError,
-    SourceError,
-    SourceUnreachableError,
-)
+from cdc_lakehouse.errors import CdcError, ConfigurationError, ObjectChangedError, SchemaFileError, SourceError
 from tests.boundaries import sources
 from tests.boundaries.change_log import SchemaChange, SourceColumn
 from tests.kit.case_files import Case, read_cases
@@ -324,7 +318,7 @@ def test_root_that_is_not_a_directory_is_unreachable(tmp_path: Path, root: str, 
     (tmp_path / "file").write_text("a file")
     store = sources.LocalStore(tmp_path / root)
     for call in (store.check, lambda: listed(store), store.directories):
-        with pytest.raises(SourceUnreachableError, match=said):
+        with pytest.raises(errors.SourceUnreachableError, match=said):
             call()
 
 

@@ -28,17 +28,9 @@ from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.config import DumpCsv, InitialLoad, StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError, StoredFormError
-from cdc_lakehouse.sources.dump import reading
+from cdc_lakehouse.sources.dump import database, reading
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpPosition, Notation, list_objects
-from cdc_lakehouse.sources.dump.database import (
-    End,
-    Plan,
-    PlannedTable,
-    directory_of,
-    read_database_dump,
-    read_document,
-    stored_document,
-)
+from cdc_lakehouse.sources.dump.database import End, Plan, PlannedTable, directory_of, read_document, stored_document
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.flat_files import parse_load_data
 from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
@@ -311,7 +303,7 @@ def test_dump_has_the_ranges_that_its_end_names(store: ObjectStore, tmp_path: Pa
     (tmp_path / "000001/dump.json").write_text(json.dumps({**json.loads(STORED_END), "of later": 1}))
     plan = stored_document(PLAN).replace('"format": 1', '"of": 1').replace('"directory":', '"later": 1, "directory":')
     (tmp_path / "000001/plan.json").write_text(plan, encoding="utf-8")
-    dump = read_database_dump(store, 1)
+    dump = database.read_database_dump(store, 1)
     assert (dump.position, dump.until) == (BEGIN, UNTIL)
     (table,) = dump.tables
     assert (table.name, table.position, table.rows) == (TableName("d", "a"), BEGIN, 5)
@@ -324,13 +316,13 @@ def test_dump_has_the_ranges_that_its_end_names(store: ObjectStore, tmp_path: Pa
 def test_dump_without_one_of_its_ranges_is_refused(store: ObjectStore, tmp_path: Path, path: str) -> None:
     (tmp_path / "000001/t000001" / path).unlink()
     with pytest.raises(SourceError, match=r"read of d.a is not there.*: remove .*/000001/, and it is read again"):
-        read_database_dump(store, 1)
+        database.read_database_dump(store, 1)
 
 
 def test_a_part_that_cannot_be_listed_is_named(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "000001/loop").symlink_to("loop")
     with pytest.raises(SourceError, match=r"^what was read of the database cannot be listed: .*/loop\]: remove"):
-        read_database_dump(store, 1)
+        database.read_database_dump(store, 1)
 
 
 @pytest.mark.parametrize("tool", WRITERS)
@@ -344,7 +336,7 @@ def test_dump_with_a_part_that_cannot_be_listed_is_refused(tmp_path: Path, tool:
 def test_another_form_is_refused(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "000001/dump.json").write_text('{"format": 2}')
     with pytest.raises(StoredFormError, match="was written in form 2"):
-        read_database_dump(store, 1)
+        database.read_database_dump(store, 1)
     for text in ("{", "[]", "{}"):
         (tmp_path / "000001/dump.json").write_text(text)
         with pytest.raises(SourceError, match=r"is unusable: [^\n]*$"):
