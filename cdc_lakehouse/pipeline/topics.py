@@ -60,9 +60,7 @@ class Beginning:
 
 
 def beginnings_of(
-    offsets: Mapping[LogPartition, int],
-    values: Mapping[LogPartition, Iterable[bytes | None]],
-    decode: Decode,
+    offsets: Mapping[LogPartition, int], values: Mapping[LogPartition, Iterable[bytes | None]], decode: Decode
 ) -> list[Beginning]:
     """Determine the beginnings from the first offsets, and from the values after them."""
 

@@ -108,11 +108,7 @@ class EventReader:
         return [replace(own, earlier=tuple(earlier)) for own, *earlier in parts]
 
     def read(
-        self,
-        names: Collection[tuple[str, str]],
-        lowest: int,
-        highest: int,
-        columns: Sequence[str] = CHANGE_COLUMNS,
+        self, names: Collection[tuple[str, str]], lowest: int, highest: int, columns: Sequence[str] = CHANGE_COLUMNS
     ) -> Iterator[pa.Table]:
         """Read the events of some tables, (database, table), with a commit-ts in [lowest, highest]; others that are
         stored near them are read too.
