@@ -6,11 +6,10 @@ To add a command: a module in `cdc_lakehouse.commands` with a click command, and
 
 from __future__ import annotations
 
-import difflib
 import gc
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -61,6 +60,10 @@ _COMMANDS: Final = {name: row for section in _SECTIONS.values() for name, row in
 
 
 class _Commands(click.Group):
+    def __init__(self, **settings: Any) -> None:
+        names: Any = dict.fromkeys(_COMMANDS)  # Click proposes one for a mistyped name.
+        super().__init__(**settings, commands=names)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -69,15 +72,6 @@ class _Commands(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         return getattr(import_command(module), attribute)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, _COMMANDS, 1)
-            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        return super().resolve_command(ctx, args)
 
     # Click would import every command for its line of help, here and where a name is completed.
 

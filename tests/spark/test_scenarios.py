@@ -1,11 +1,18 @@
-"""Scenarios of `tests/scenarios`, each file in each of its ways."""
+"""Scenarios of `tests/scenarios`, each file in each of its ways; and some histories of `make chaos`, the same each
+time, and some of the run's seed: whatever goes wrong, every table and every cut is right."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests import SEED, TURN
+from tests.chaos import world
+from tests.chaos.faults import FAULTS, fill
+from tests.chaos.history import Pass, Protocol, scenario
 from tests.kit.lakes import TestLake
 from tests.kit.scenarios import DIRECTORY, ScenarioError, files, load, play
 
@@ -14,6 +21,8 @@ pytestmark = pytest.mark.spark
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """With `--only`, the ways that play that scenario."""
+    if "way" not in metafunc.fixturenames:
+        return
     only = metafunc.config.getoption("--only")
     found = [
         pytest.param(name, way, marks=[] if way in file.ways else [pytest.mark.in_turn])
@@ -40,3 +49,51 @@ def test_scenarios_of_file_end_as_written(
         wrong = str(error)
     if wrong:
         pytest.fail(wrong, pytrace=False)
+
+
+# --- Histories of `make chaos` ---
+
+PLAYED: tuple[tuple[int, Protocol], ...] = ((9, "canal-json"), (30, "csv"), (46, "canal-json"))
+"""With a third of the faults each; a run with a seed plays one of them."""
+PROTOCOLS: tuple[Protocol, ...] = ("canal-json", "csv")
+HISTORIES = 2
+PASSES = 6
+NEW = 5
+"""Histories of a new seed."""
+EARLY = 4
+"""The latest commit that is hit: each run has so many."""
+WANTED = [name for name in FAULTS if name != "none"]
+"""Those that end processes are in `test_processes` and in `make chaos`."""
+
+
+@pytest.mark.parametrize("number", range(len(PLAYED)) if TURN is None else [TURN % len(PLAYED)])
+def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake], number: int) -> None:
+    tally, (seed, protocol) = world.Tally(), PLAYED[number]
+    wanted = [*WANTED, *WANTED][number * PASSES : (number + 1) * PASSES]
+    faults = iter(wanted)
+    played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(PASSES, PASSES))
+    steps = [
+        replace(step, fault=next(faults), number=1 + step.number % EARLY, again=False)
+        if isinstance(step, Pass)
+        else step
+        for step in played.steps
+    ]
+    world.play(replace(played, steps=steps, maintained=protocol == "csv"), FAULTS, new_lake, tally)
+    assert tally.superseded or protocol != "csv", "maintenance had no event to remove"
+    assert set(tally.faults) == set(wanted), f"did not happen: {set(wanted) - set(tally.faults)}"
+
+
+def test_faults_are_all_played() -> None:
+    assert len(WANTED) <= len(PLAYED) * PASSES
+
+
+def test_disk_that_is_filled_raises_nothing() -> None:
+    fill(Path("/dev/full"))
+
+
+def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake]) -> None:
+    seed = 1 if SEED is None else SEED
+    print(f"CDC_TESTS_SEED={seed} plays these again")  # noqa: T201
+    tally = world.Tally()
+    world.play(scenario(seed, list(FAULTS), PROTOCOLS, NEW), FAULTS, new_lake, tally)
+    assert tally.histories == NEW and tally.cuts

@@ -33,7 +33,9 @@ from cdc_lakehouse.lake.files import (
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, SchemaOperation, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from cdc_lakehouse.lake.spark import open_catalog
+from tests.kit.case_files import read_cases
 from tests.kit.lakes import lake_config
+from tests.lake import moment, utc
 
 pytestmark = pytest.mark.spark
 
@@ -323,32 +325,16 @@ def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callabl
         table.api.transaction(new_table().identifier, first).evolve()
 
 
-VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
-    "i": ("int", [-5, 7, 2**31 - 1], ["-5", "7", "2147483647"]),
-    "l": ("long", [-(2**63), 0, 2**63 - 1], ["-9223372036854775808", "0", "9223372036854775807"]),
-    "f": ("float", [-1.5, 0.25, 2.0**100], ["float('-1.5')", "float('0.25')", "float('1.2676506002282294e30')"]),
-    "d": ("double", [-1.5, 0.0, 1e300], ["double('-1.5')", "0D", "1e300D"]),
-    "d9": ("decimal(9,2)", [Decimal("-9999999.99"), Decimal("0.00"), Decimal("0.01")], ["-9999999.99", "0.00", "0.01"]),
-    "d18": ("decimal(18,4)", [Decimal("-1.0000"), Decimal("0.0000"), Decimal("99999999999999.9999")],
-            ["-1.0000", "0.0000", "99999999999999.9999"]),
-    "d38": ("decimal(38,10)", [Decimal("-1234567890123456789012345678.0123456789"), Decimal("0.0000000000"),
-                               Decimal("9999999999999999999999999999.9999999999")],
-            ["-1234567890123456789012345678.0123456789", "0", "9999999999999999999999999999.9999999999"]),
-    "s": ("string", ["", "prefix of sixteen and a", "prefix of sixteen and b\U0010ffff"],
-          ["''", "'prefix of sixteen and a'", "'prefix of sixteen and b\U0010ffff'"]),
-    "b": ("binary", [b"", b"\x00" * 20, b"\xff" * 20], ["X''", f"X'{'00' * 20}'", f"X'{'FF' * 20}'"]),
-    "day": ("date", [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(9999, 12, 31)],
-            ["DATE'0001-01-01'", "DATE'1969-12-31'", "DATE'9999-12-31'"]),
-    "t": ("timestamp", [datetime.datetime(1000, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
-                        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)],  # noqa: DTZ001
-          ["TIMESTAMP_NTZ'1000-01-01'", "TIMESTAMP_NTZ'1969-12-31 23:59:59.999999'",
-           "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"]),
-    "z": ("timestamptz", [datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
-                          datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC),
-                          datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)],
-          ["TIMESTAMP'1970-01-01 00:00:01Z'", "TIMESTAMP'2024-02-29 00:00:00Z'",
-           "TIMESTAMP'2038-01-19 03:14:07.999999Z'"]),
-}  # fmt: skip
+def read_values() -> dict[str, tuple[str, list[Any], list[str]]]:
+    """By name: the type, its values, and Spark's literals of them."""
+    names, found = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc}, dict[str, Any]()
+    for case in read_cases(Path(__file__).parent / "cases/values.txt"):
+        (name, type), pairs = case.own[0].split(), [line.split(" | ") for line in case.results]
+        found[name] = type, [eval(value, names) for value, _ in pairs], [literal for _, literal in pairs]
+    return found
+
+
+VALUES = read_values()
 
 
 @pytest.mark.in_turn
