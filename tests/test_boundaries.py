@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +16,10 @@ from cdc_lakehouse import config
 from cdc_lakehouse.config import CanalSource, KafkaSource, Protocol, StorageSinkSource
 from cdc_lakehouse.config.sources import DumpType, InitialLoad
 from cdc_lakehouse.decoders.registry import FORMATS
+from tests.kit.case_files import Case, read_cases
+
+CASES = read_cases(Path(__file__).parent / "boundaries/rules.txt")
+"""Modules, or folders, by their path in the package, and why a rule leaves them out."""
 
 # In one worker, which parses the project once.
 pytestmark = pytest.mark.xdist_group("boundaries")
@@ -27,38 +31,6 @@ _IDENTITY = (ast.Is, ast.IsNot)
 SECTIONS = {"kafka", "canal", "storage_sink"}
 """Properties of a feed: the section of its source, for who knows the kind."""
 TYPES = {*SECTIONS, *get_args(DumpType)}
-
-Reasons = Mapping[str, str]
-"""Modules, or folders, by their path in the package, and why a rule leaves them out."""
-
-SECTION = {"config/": "it says the names"}
-OPENS = {"pipeline/run.py": "it opens a source", "pipeline/feed_tables.py": "it says how texts are read"}
-DETECTS = {"commands/init.py": "init is told the kind by the scheme of a URI"}
-SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
-OF_SINKS = {
-    "pipeline/sink.py": "the sink's `Source`",
-    "lake/tables/schema_history.py": "it keeps the sink's listing state", "sources/sink/": "it lists sinks",
-}  # fmt: skip
-OF_TOPICS = {
-    "pipeline/topics.py": "the topics' `Source`", "lake/tables/record": "what topics bring lands there",
-    "sources/kafka/": "it reads topics",
-}  # fmt: skip
-OF_CANAL = {
-    "pipeline/canal.py": "the `Source` of Canal servers", "lake/tables/canal_": "what they bring lands there",
-    "sources/canal/": "it reads Canal servers", "decoders/formats/canal_": "it decodes what they send",
-    "commands/canal.py": "it prints what a Canal server sends",
-}  # fmt: skip
-STORE = {"pipeline/run.py": "a run has one store, which is the sink's"}
-
-MAY_ASK_FOR_A_KIND = {**SECTION, **OPENS}
-MAY_NAME_A_FORMAT = {
-    **SECTION, **SAMPLE, "definitions.py": "the scaffolder writes the section of a sink",
-    "decoders/formats/": "a format's own row", "decoders/registry.py": "a protocol's own row",
-    "sources/dump/": "the formats of a dump's files have names of their own",
-}  # fmt: skip
-MAY_READ_A_SECTION = {**SECTION, **OPENS, **OF_SINKS, **OF_TOPICS, **OF_CANAL, **STORE}
-MAY_USE_A_SCHEME = {**SECTION, **DETECTS}
-MAY_COMPARE_PROTOCOLS = {**SECTION, "sources/sink/paths.py": "files of another protocol than the layout's are refused"}
 
 
 @functools.cache
@@ -119,25 +91,27 @@ def schemes_used(tree: ast.Module) -> set[str]:
     return texts(tree) & {f"{section}://" for section in SECTIONS}
 
 
-RULES: dict[str, tuple[Callable[[ast.Module], set[str]], Reasons]] = {
-    "asks for a kind of source": (kinds_asked_for, MAY_ASK_FOR_A_KIND),
-    "names a format": (formats_named, MAY_NAME_A_FORMAT),
-    "compares protocols": (protocols_compared, MAY_COMPARE_PROTOCOLS),
-    "reads the section of a kind of source": (sections_read, MAY_READ_A_SECTION),
-    "knows a kind by its scheme": (schemes_used, MAY_USE_A_SCHEME),
+RULES: dict[str, Callable[[ast.Module], set[str]]] = {
+    "asks for a kind of source": kinds_asked_for,
+    "names a format": formats_named,
+    "compares protocols": protocols_compared,
+    "reads the section of a kind of source": sections_read,
+    "knows a kind by its scheme": schemes_used,
 }
 
 
-def test_kinds_and_formats_are_known_where_allowed() -> None:
-    for rule, (asked, may) in RULES.items():
-        found = {name: said for name, tree in modules().items() if (said := asked(tree))}
-        assert {name: said for name, said in found.items() if not name.startswith(tuple(may))} == {}, rule
-        # Else it would look for names that are no more, or leave out more than it says.
-        assert any(name.startswith(tuple(may)) for name in found), rule
-        assert all(any(name.startswith(path) for name in modules()) for path in may), rule
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kinds_and_formats_are_known_where_allowed(case: Case) -> None:
+    (rule,), may = case.own, tuple(line.partition(": ")[0] for line in case.results)
+    found = {name: said for name, tree in modules().items() if (said := RULES[rule](tree))}
+    assert {name: said for name, said in found.items() if not name.startswith(may)} == {}
+    # Else it would look for names that are no more, or leave out more than it says.
+    assert any(name.startswith(may) for name in found)
+    assert all(any(name.startswith(path) for name in modules()) for path in may)
 
 
 def test_rules_see_what_they_are_for() -> None:
+    assert [case.own for case in CASES] == [[rule] for rule in RULES]
     asking = ast.parse(
         "match feed.source:\n case KafkaSource(): pass\n"
         "isinstance(source, config.CanalSource | X)\nif a.type == 'mydumper': pass"
