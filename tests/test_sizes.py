@@ -23,8 +23,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_200, 15),
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_201, 22),
-    "cdc_lakehouse/*.py": (837, 5),
-    "tests": (31_657, 167),
+    "cdc_lakehouse/*.py": (831, 5),
+    "tests": (31_589, 164),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
