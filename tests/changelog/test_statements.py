@@ -42,6 +42,15 @@ def test_types() -> None:
     assert [(text, show(parse_type(text))) for text, _ in cases("types")] == list(cases("types"))
 
 
+def test_partitioning_is_the_same_in_create_table() -> None:
+    prefix = "ALTER TABLE t PARTITION BY "
+    definitions = [text.removeprefix(prefix) for text, _ in cases("partitions") if text.startswith(prefix)]
+    assert len(definitions) == 16
+    for definition in definitions:
+        *_, partitioning = parse(f"CREATE TABLE t (a INT) /*!50100 PARTITION BY {definition} */")[0].clauses
+        assert (partitioning,) == parse(f"{prefix}{definition}")
+
+
 ERRORS = [(statement, *said.split(" ", 1)) for statement, said in cases("errors")]
 
 

@@ -5,9 +5,8 @@ rows that are older than a column hold in it (MySQL manual, "Data Type Default V
 results are the value in the column's older rows, or why there is none: with the statement, without it, and by the
 statement alone, as topics and Canal servers have it; one line where they are the same.
 
-`cases/stored/stored.txt`: a case is the class and the keys of what is stored of a version or a change, and the results
-are the fields that differ from their defaults. The texts are in lakes: a test that fails says that lakes cannot be
-read, not that the text must follow."""
+`cases/stored.txt`: a version and a change as lakes have them. A test that fails says that the form is another one:
+`FORMAT` must rise with it."""
 
 from __future__ import annotations
 
@@ -255,6 +254,13 @@ def test_labels_that_nobody_says_give_no_default() -> None:
 def test_stored_value_is_read_as_it_was(value: TableVersion | SchemaChange, partitioning: Partitioning) -> None:
     value = replace(value, partitioning=partitioning) if isinstance(value, TableVersion) else value
     assert from_json(type(value), to_json(value)) == value
+
+
+def test_stored_form_is_that_of_its_number() -> None:
+    kinds = {kind.__name__: kind for kind in (TableVersion, SchemaChange)}
+    for line in (Path(__file__).parent / "cases" / "stored.txt").read_text().splitlines():
+        name, text = line.split(" ", 1)
+        assert to_json(from_json(kinds[name], text)) == text
 
 
 @pytest.mark.parametrize("form", [2, 4])

@@ -220,9 +220,14 @@ def _at(text: str) -> int:
     return int(text[:-1]) * ONE_DAY if text.endswith("d") else int(text)
 
 
+@pytest.fixture
+def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_closely(monkeypatch, 0)
+
+
+@pytest.mark.usefixtures("no_table_is_small")
 @pytest.mark.parametrize("case", read_cases(*sorted((Path(__file__).parent / "cases").glob("land*.txt"))), ids=str)
-def test_sink_lands_as_written(lake: TestLake, monkeypatch: pytest.MonkeyPatch, case: Case, update: bool) -> None:
-    look_closely(monkeypatch, 0)  # No table is small.
+def test_sink_lands_as_written(lake: TestLake, case: Case, update: bool) -> None:
     play = Play(lake)
     for line in case.given:
         for step in filter(None, map(str.strip, line.split(";"))):
@@ -261,6 +266,7 @@ def test_checkpoint_far_in_the_future_is_not_believed(lake: TestLake) -> None:
     assert isinstance(FeedRun(run.feed, run.lake).source.status().error, CheckpointError)
 
 
+@pytest.mark.usefixtures("no_table_is_small")
 def test_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake) -> None:
     """The changefeed goes on right after the read: its new file can be taken, its new promise cannot."""
     sink = Sink(lake.sink, "t", checkpoint=10)
@@ -300,6 +306,7 @@ def test_file_that_lands_again_names_the_snapshot_of_its_events(
     assert snapshot is not None and contents_of(changed.replaces) == [(1, snapshot.snapshot_id)]
 
 
+@pytest.mark.usefixtures("no_table_is_small")
 def test_expired_files_hold_their_table_with_the_dates(lake: TestLake) -> None:
     play = Play(lake)
     for step in ("table t", "file t", "follow 0", "file t day 1", "expire 06-02", "file t day 9", "follow 9"):
@@ -509,10 +516,8 @@ def test_runs_find_new_files_at_this_cost(
 # --- Faults ---
 
 
-def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look_closely(monkeypatch, 0)
+@pytest.mark.usefixtures("no_table_is_small")
+def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(tmp_path: Path) -> None:
 
     class Closed(CountingStore):
         def directories(self, prefix: str = "") -> tuple[str, ...]:

@@ -477,6 +477,8 @@ _OPTIONS: Final[dict[tuple[str, ...], tuple[str, str | None]]] = {
     **{tuple(words.split()): ("table_option", _ENGINE) for words in ("ENGINE", "STORAGE ENGINE", "TYPE")},
 }
 """The kind of each option, and the reason why its effect on rows is not known."""
+_OPTIONS_OF_PARTITIONS: Final = {words: kind for words, (kind, why) in _OPTIONS.items() if why in (None, _ENGINE)}
+"""Others may say which rows a partition shows: nothing accepts them there, so their statements are not understood."""
 
 
 def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.SetTableCharset | ddl.OtherClause | None:
@@ -548,7 +550,7 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
 
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     def skip_options() -> None:
-        while cursor.accept_longest(_OPTIONS):  # Those of the whole table have the same form.
+        while cursor.accept_longest(_OPTIONS_OF_PARTITIONS):
             cursor.skip_value()
 
     def skip_subpartition() -> None:

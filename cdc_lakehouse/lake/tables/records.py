@@ -463,10 +463,10 @@ class RecordReader:
             # Read them in windows, ranges of offsets of some megabytes or one record each.
             within = _ranges([each])
             places = [
-                (found["offset"].to_numpy(), rows["size"].take(found["at"]).to_numpy())
+                (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
                 for file in share.files
                 for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), within)
-                for found in (_matches(rows, [each]),)
+                for _, at, _ in _matches(rows, [each])
             ]
             offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
             order = np.argsort(offsets)
@@ -498,13 +498,11 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         found: dict[PartitionRecords, tuple[int, int, bool]] = {}
         some = [each for each in wanted if lake_files.may_hold(file, table.schema(), _ranges([each]))]
         for rows in lake_files.read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
-            matches = _matches(rows, some).sort_by([("number", "ascending"), ("at", "ascending")])
-            numbers, starts = np.unique(matches["number"].to_numpy(), return_index=True)
-            # Of no rows there is one part without a number.
-            for number, offsets in zip(numbers, np.split(matches["offset"].to_numpy(), starts[1:]), strict=False):
-                first, last, in_order = found.get(some[number], (int(offsets[0]), int(offsets[0]) - 1, True))
+            for each, at, _ in _matches(rows, some):
+                offsets = rows.column("offset").to_numpy()[at]
+                first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))
                 in_order = in_order and last < offsets[0] and bool((np.diff(offsets) > 0).all())
-                found[some[number]] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
+                found[each] = min(first, int(offsets.min())), max(last, int(offsets.max())), in_order
         return found
 
     files = sorted(lake_files.live_files(table, list(ids.values())), key=order)
@@ -545,35 +543,44 @@ def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:
     }
 
 
-def _matches(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range = (None, None)) -> pa.Table:
-    """Join the rows with what is wanted, by its `number`, in no order. `at` is a row's index, `into` the batch that it
-    is read with, and `is_before` says that it came before it."""
-    given = {
-        "topic": [each.partition.topic for each in wanted], "partition": [each.partition.number for each in wanted],
-        "number": range(len(wanted)), "into": [each.batch for each in wanted],
-        "from": [each.before for each in wanted], "start": [each.start for each in wanted],
-    }  # fmt: skip
-    own = {name: rows.schema.field(name).type for name in _PLACE[:2]}
-    items = pa.table({name: pa.array(values, own.get(name, pa.int64())) for name, values in given.items()})
-    places = rows.select(_PLACE).append_column("at", pa.array(np.arange(rows.num_rows)))
-    found = places.join(items, _PLACE[:2], join_type="inner", use_threads=False)
-    offset, is_before = pc.field("offset"), pc.field("batch") != pc.field("into")
-    taken = ~is_before | ((offset >= pc.field("from")) & (offset < pc.field("start")))
-    for end, outside in zip(window, (offset < window[0], offset > window[1]), strict=True):
-        taken = taken if end is None else taken & ~outside
-    found = found.filter(taken)
-    return found.append_column("is_before", pc.not_equal(found["batch"], found["into"]))
+def _matches(
+    rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None
+) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], bool]]:
+    """Yield the indices of the rows for each wanted item, and whether they are those before its start. Items without
+    rows are left out."""
+    by_partition: dict[LogPartition, list[PartitionRecords]] = {}
+    for each in wanted:
+        by_partition.setdefault(each.partition, []).append(each)
+    topics = rows.column("topic").combine_chunks().dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    numbers, offsets, batches = (rows.column(name).to_numpy() for name in ("partition", "offset", "batch"))
+    codes = topics.indices.to_numpy().astype(np.int64) << 32 | numbers
+    order = np.argsort(codes, kind="stable")
+    distinct, starts = np.unique(codes[order], return_index=True)
+    for code, at in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
+        if window is not None:
+            at = at[(offsets[at] >= window[0]) & (offsets[at] <= window[1])]
+        for each in by_partition.get(LogPartition(names[code >> 32], code & 0xFFFFFFFF), ()):
+            own = batches[at] == each.batch
+            before = (offsets[at] >= each.before) & (offsets[at] < each.start)
+            for chosen, is_before in ((before & ~own, True), (own, False)):
+                if chosen.any():
+                    yield each, at[chosen], is_before
 
 
-def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range = (None, None)) -> pa.Table:
+def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None) -> pa.Table:
     """Return the wanted rows, in their order, with the columns of `RECORDS`."""
-    found = _matches(rows, wanted, window).sort_by("at")
-    if not np.array_equal(found["at"].to_numpy(), np.arange(rows.num_rows)):
-        rows = rows.take(found["at"])
+    matches = list(_matches(rows, wanted, window))
+    at = np.concatenate([np.empty(0, np.int64), *(at for _, at, _ in matches)])
+    batches = np.repeat([each.batch for each, _, _ in matches], [len(at) for _, at, _ in matches])
+    is_before = np.repeat([is_before for _, _, is_before in matches], [len(at) for _, at, _ in matches])
+    order = np.argsort(at, kind="stable")
+    if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
+        rows = rows.take(pa.array(at[order]))
     columns = {name: rows.column(name) for name in _READ} | {
         "time_ms": pc.divide(rows.column("timestamp").cast(pa.int64()), 1000),
-        "batch": found["into"],
-        "is_before": found["is_before"],
+        "batch": pa.array(batches[order], pa.int64()),
+        "is_before": pa.array(is_before[order], pa.bool_()),
     }
     return pa.table({each.name: columns[each.name].cast(each.type) for each in RECORDS}, schema=RECORDS)
 
