@@ -43,7 +43,7 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, EngineError, PermanentError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.decoding import fits_driver
+from cdc_lakehouse.lake.tables import decoding, events
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
@@ -382,7 +382,7 @@ class _Runner:
                     if is_known_work:
                         # The JVM starts while the run goes on, and Spark's session for more than fits this process.
                         self._start(feed, session=is_requested)
-                        if not fits_driver([segment.size for segment in steps.landed.new]):
+                        if not decoding.fits_driver([segment.size for segment in steps.landed.new]):
                             self._start(feed, session=True)
                     if rebuild_tables and steps.decoded:
                         run.rebuild = tables_named(run, rebuild_tables)
@@ -480,7 +480,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
-    result.loaded_rows = sum(steps.loaded.decoded.counts.rows["events"].to_pylist())
+    result.loaded_rows = sum(steps.loaded.decoded.counts["events"].to_pylist())
     lives = steps.run.history.history.incarnations()
     result.held = {str(table): reason for table, reason in held_by_name(applied.held.items(), lives).items()}
     result.quarantined = steps.run.quarantine.count()
@@ -501,8 +501,8 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
 
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
-    for name, counts in steps.decoded.counts.by_table().items():
-        row(*name).update(rows_in=counts.pop("events"), **counts)
+    for counts in events.summed(steps.decoded.counts, "schema_name", "table_name"):
+        row(counts.pop("schema_name"), counts.pop("table_name")).update(rows_in=counts.pop("events"), **counts)
     lives = steps.run.history.history.incarnations()
     for version in steps.evolved:
         life = lives.get(version.incarnation)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
+import pyarrow as pa
+
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.changelog.versions import NOT_UNDERSTOOD
@@ -19,7 +21,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.current.update_tasks import delete_unused
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.events import BatchCounts
+from cdc_lakehouse.lake.tables.events import COUNTS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, Segment
 from cdc_lakehouse.pipeline.apply import Applied
@@ -69,7 +71,7 @@ class Decoded(NamedTuple):
     """What a run decoded, and the numbers of events."""
 
     segments: tuple[Segment, ...] = ()
-    counts: BatchCounts = BatchCounts()
+    counts: pa.Table = COUNTS.empty_table()
 
 
 class Loaded(NamedTuple):
@@ -264,7 +266,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
                 decoded, counts = run.events.mark_decoded(decoded, run.clock(), rejected)
                 of, number = plural(len(decoded), "segment"), decoded[0].batch
                 run.log.info("batch %d: decoded %s, %d rejected", number, of, len(rejected))
-                total = Decoded((*total.segments, *decoded), total.counts + counts)
+                total = Decoded((*total.segments, *decoded), pa.concat_tables([total.counts, counts]))
             run.source.resolve_redelivered()
             require_few_rejected(run, {segment.landed_at for segment in decoded})
             progress.add(len(segments))

@@ -19,7 +19,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.current.update_tasks import UpdatedTable
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.events import COUNTS, BatchCounts
+from cdc_lakehouse.lake.tables.events import COUNTS
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -63,9 +63,9 @@ class Events:
                 self.batches[replaced].remove(segment.segment)
         self.batches[batch] = list(data_files)
 
-    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
+    def counts(self, segments: Sequence[Segment]) -> pa.Table:
         names = self.batches.get(segments[0].batch, [])
-        return BatchCounts(pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS))
+        return pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS)
 
     mark_decoded: Any = events.Events.mark_decoded
 

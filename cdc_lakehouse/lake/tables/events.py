@@ -14,7 +14,7 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,28 +131,11 @@ COUNTS: Final = pa.schema([
 tables."""
 
 
-@dataclass(frozen=True)
-class BatchCounts:
-    """The counts of one or more batches, with the columns of `COUNTS`."""
-
-    rows: pa.Table = field(default_factory=COUNTS.empty_table)
-
-    def __add__(self, other: BatchCounts) -> BatchCounts:
-        return BatchCounts(pa.concat_tables([self.rows, other.rows]))
-
-    def by_table(self) -> dict[tuple[str, str], dict[str, int]]:
-        """Return the events of each (database, table), and those of each operation."""
-        rows, numbers = self._summed("schema_name", "table_name"), COUNTS.names[3:7]
-        return {(row["schema_name"], row["table_name"]): {name: row[name] for name in numbers} for row in rows}
-
-    def by_segment(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers of each segment with events, by their names in `Segment`."""
-        return {row.pop("segment"): row for row in self._summed("segment")}
-
-    def _summed(self, *by: str) -> list[dict[str, Any]]:
-        numbers = COUNTS.names[3:]
-        ways = [(each, each[:3] if each.endswith("_ts") else "sum") for each in numbers]
-        return self.rows.group_by(by).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
+def summed(counts: pa.Table, *by: str) -> list[dict[str, Any]]:
+    """Sum the counts of each segment, by the names of `Segment`, or those of each table, without commit-ts."""
+    numbers = COUNTS.names[3:] if "segment" in by else COUNTS.names[3:7]
+    ways = [(each, each[:3] if each.endswith("_ts") else "sum") for each in numbers]
+    return counts.group_by(by).aggregate(ways).rename_columns([*by, *numbers]).to_pylist()
 
 
 _PROPERTIES: Final = {
@@ -299,12 +282,12 @@ class Events:
             table.io, table.location(), table.properties, table.format_version, files, deleted
         )
 
-    def counts(self, segments: Sequence[Segment]) -> BatchCounts:
-        """Count the events of each segment of a batch; none when the batch is not in the table. A batch that this run
-        has committed is read from the files of its commit, if these have all events of its segments."""
+    def counts(self, segments: Sequence[Segment]) -> pa.Table:
+        """Count the events of each segment of a batch (columns of `COUNTS`); none when the batch is not in the table. A
+        batch that this run has committed is read from the files of its commit, if these have all of its events."""
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         if batch not in self.appended.unmarked:
-            return BatchCounts()
+            return COUNTS.empty_table()
         table, made = self._load(), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
         is_whole = not any(map(has_other_content, segments))
@@ -329,20 +312,16 @@ class Events:
 
         found = [each for of_file in ExecutorFactory.get_or_create().map(counted, files) for each in of_file]
         counts = pa.concat_tables([COUNTS.empty_table(), *found])
-        return BatchCounts(counts.filter(pc.is_in(counts["segment"], value_set=names)))
+        return counts.filter(pc.is_in(counts["segment"], value_set=names))
 
     def mark_decoded(
         self, segments: Sequence[Segment], now: datetime.datetime, rejected: Sequence[Rejected] = ()
-    ) -> tuple[list[Segment], BatchCounts]:
+    ) -> tuple[list[Segment], pa.Table]:
         """Record that the segments of a batch that is committed are decoded, with their counts and the number of their
         rejected records; return them, and the counts of the commit."""
         counts, quarantined = self.counts(segments), Counter[str]()
-        by_segment = counts.by_segment()
-        none = {
-            **dict.fromkeys(("events", "inserts", "updates", "deletes"), 0),
-            "min_commit_ts": None,
-            "max_commit_ts": None,
-        }
+        by_segment = {row.pop("segment"): row for row in summed(counts, "segment")}
+        none: dict[str, Any] = {name: None if name.endswith("_ts") else 0 for name in COUNTS.names[3:]}
         for each in rejected:
             quarantined[each.segment] += each.count
         found: list[Segment] = []
