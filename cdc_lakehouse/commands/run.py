@@ -43,7 +43,7 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, EngineError, PermanentError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables import decoding, events
+from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
@@ -382,7 +382,7 @@ class _Runner:
                     if is_known_work:
                         # The JVM starts while the run goes on, and Spark's session for more than fits this process.
                         self._start(feed, session=is_requested)
-                        if not decoding.fits_driver([segment.size for segment in steps.landed.new]):
+                        if not events.fits_driver([segment.size for segment in steps.landed.new]):
                             self._start(feed, session=True)
                     if rebuild_tables and steps.decoded:
                         run.rebuild = tables_named(run, rebuild_tables)

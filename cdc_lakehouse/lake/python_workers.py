@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import daemon, worker_util
 
 from cdc_lakehouse.lake.current import update_tasks  # noqa: F401
-from cdc_lakehouse.lake.tables import decoding  # noqa: F401
+from cdc_lakehouse.lake.tables import events  # noqa: F401
 
 
 def main() -> None:

@@ -30,8 +30,7 @@ from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import CdcError, DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask
-from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
-from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.events import DecodedFiles, EventWriter, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of

@@ -26,8 +26,7 @@ from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.decoding import DecodedFiles
-from cdc_lakehouse.lake.tables.events import Events, EventWriter
+from cdc_lakehouse.lake.tables.events import DecodedFiles, Events, EventWriter
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory

@@ -28,8 +28,7 @@ from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import CdcError, CheckpointError, ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables import segments as lake_segments
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile, decode_segments
-from cdc_lakehouse.lake.tables.events import EventWriter
+from cdc_lakehouse.lake.tables.events import DecodedFiles, EventWriter, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles

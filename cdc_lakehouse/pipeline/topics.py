@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables import records
-from cdc_lakehouse.lake.tables.decoding import fits_driver
+from cdc_lakehouse.lake.tables.events import fits_driver
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames

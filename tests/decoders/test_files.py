@@ -27,7 +27,7 @@ from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, dec
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, FORMATS
 from cdc_lakehouse.decoders.text import Dialect, StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.decoding import SegmentFile, _groups
+from cdc_lakehouse.lake.tables.events import SegmentFile, _groups
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
 from tests.decoders.test_file_properties import NAMES, json_line

@@ -260,7 +260,7 @@ def lake_config(root: Path) -> LakeConfig:
 
 
 def let_spark_do_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("cdc_lakehouse.lake.tables.decoding._DRIVER_SEGMENTS", 0)
+    patch.setattr("cdc_lakehouse.lake.tables.events._DRIVER_SEGMENTS", 0)
     patch.setattr("cdc_lakehouse.lake.current.update_tasks._DRIVER_TASKS", 0)
     patch.setattr("cdc_lakehouse.pipeline.synthetic._DRIVER_EVENTS", -1)
 

@@ -18,8 +18,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.current.update_tasks import UpdatedTable
 from cdc_lakehouse.lake.tables import events
-from cdc_lakehouse.lake.tables.decoding import DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.events import COUNTS
+from cdc_lakehouse.lake.tables.events import COUNTS, DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
 from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds

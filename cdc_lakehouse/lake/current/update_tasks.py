@@ -51,7 +51,7 @@ from cdc_lakehouse.lake.tables.events import EventReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_lakehouse.lake.tables.decoding import SegmentFile
+    from cdc_lakehouse.lake.tables.events import SegmentFile
 
     _Spark = Callable[[], SparkSession]
 
