@@ -305,8 +305,8 @@ class Detected:
     start_date: datetime.date
     found: list[str]
     unsure: list[str]
-    storage: dict[str, Any] = field(default_factory=dict[str, Any])
-    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    storage: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def format_version_for(engines: str) -> int:

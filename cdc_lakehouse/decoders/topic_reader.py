@@ -188,22 +188,18 @@ class PartitionSummary:
     watermark: int | None = None
     late_before: int = 0
     ended_ts: int | None = None
-    others: Counter[str] = field(default_factory=Counter[str])
-    tombstones: Counter[str] = field(default_factory=Counter[str])
-    strict: Counter[str] = field(default_factory=Counter[str], compare=False)
+    others: Counter[str] = field(default_factory=Counter)
+    tombstones: Counter[str] = field(default_factory=Counter)
+    strict: Counter[str] = field(default_factory=Counter, compare=False)
     replays: int = 0
-    statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
-    observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
-    lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
-    sent_before: dict[tuple[tuple[str, str, int], str], Rejected] = field(
-        default_factory=dict[tuple[tuple[str, str, int], str], "Rejected"]
-    )
-    stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
-    left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
-    counted: dict[tuple[str, str, str | None, str | None], int] = field(
-        default_factory=dict[tuple[str, str, str | None, str | None], int]
-    )
+    statements: list[tuple[int, Statement]] = field(default_factory=list)
+    observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict)
+    lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    sent_before: dict[tuple[tuple[str, str, int], str], Rejected] = field(default_factory=dict)
+    stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict)
+    left_out: set[tuple[str, str]] = field(default_factory=set)
+    bad: dict[str, list[Rejected]] = field(default_factory=dict)
+    counted: dict[tuple[str, str, str | None, str | None], int] = field(default_factory=dict)
     option_conflict: OptionConflict | None = None
 
     def commit_ts(self, commit_ts: int | None, offset: int, *times_ms: int | None) -> int | None:
@@ -266,11 +262,9 @@ class _Known:
     """The columns of a table as its rows show them, where no statement gives them."""
 
     key: tuple[str, ...] | None
-    types: dict[str, str] = field(default_factory=dict[str, str])
-    orders: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-    noted: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], tuple[int, int]]] = field(
-        default_factory=dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], tuple[int, int]]]
-    )
+    types: dict[str, str] = field(default_factory=dict)
+    orders: set[tuple[str, ...]] = field(default_factory=set)
+    noted: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, str], tuple[int, int]]] = field(default_factory=dict)
     """By op and columns, types and place of the row that was noted last: most rows are as one before."""
 
 

@@ -120,9 +120,9 @@ class Shop:
     schema_changes: int = 0
     batches: int = 0
     """How many batches the feed has had since its history."""
-    last_ids: dict[str, int] = field(default_factory=dict[str, int])
-    definitions: dict[str, Table] = field(default_factory=dict[str, Table])
-    content: dict[str, dict[str, Row]] = field(default_factory=dict[str, dict[str, Row]])
+    last_ids: dict[str, int] = field(default_factory=dict)
+    definitions: dict[str, Table] = field(default_factory=dict)
+    content: dict[str, dict[str, Row]] = field(default_factory=dict)
     """By table, the rows by their keys. A row that changes is another object."""
 
     def open(self, moment: datetime.datetime) -> list[SchemaChange]:

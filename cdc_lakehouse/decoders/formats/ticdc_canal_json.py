@@ -331,7 +331,7 @@ class Form:
     two_rows: bool
     """Whether lines have an old row and a new one, with only `_BETWEEN_ROWS` between them."""
     entries: Mapping[FlatKind, dict[bytes | str, int]] = field(default_factory=lambda: {ROWS: {}, NUMBERS: {}})
-    row_forms: list[RowForm] = field(default_factory=list[RowForm])
+    row_forms: list[RowForm] = field(default_factory=list)
 
     @classmethod
     def of(cls, line: bytes, table: tuple[str, str] | None) -> Self | None:
@@ -400,7 +400,7 @@ class Form:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
         digits = pieces(lines.text, lines.stops - self.tail.width, self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read: Mask = (commit_ts > BEGINNING) & (commit_ts < end_ts)
+        read: Mask = commit_ts < end_ts
         for types, kind in zip(self.head.types, self.head.kinds, strict=True):
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             sound: Mask = np.zeros(len(objects.dictionary), bool)

@@ -79,7 +79,7 @@ class BinlogSearch:
     before: int | None = None
     first: BinlogPosition | None = None
     last: BinlogPosition | None = None
-    server_ids: set[int] = field(default_factory=set[int])
+    server_ids: set[int] = field(default_factory=set)
     values: tuple[bytes | None, bytes | None] = (None, None)
     reached: bool = False
     commit_ts: int | None = None

@@ -174,10 +174,10 @@ class HandMadeCanal:
     ring: int = 1 << 30
     """Entries that may be open at once."""
     connections: int = 0
-    heard: Counter[int] = field(default_factory=Counter[int])
+    heard: Counter[int] = field(default_factory=Counter)
     """Packets by type."""
     _given: int = 0
-    _open: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
+    _open: deque[tuple[int, int]] = field(default_factory=deque)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:

@@ -1,0 +1,95 @@
+"""What befalls bytes: slips of a byte, parts that are lost, doubled, exchanged, or of another input; in JSON also any
+value in any place."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+_TOKENS: Final = (
+    b"", b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\n", b"\r", b"\r\n", b"\t", b"\\", b"\\N",
+    b"\\u0000", b"\\ud800", b'"', b"'", b"''", b'""', b"`", b",", b":", b";", b"(", b")", b"[", b"]", b"{", b"}", b"/*",
+    b"*/", b"--", b"#", b"%", b"@", b"=", b"-", b"+", b".", b"e", b"null", b"NULL", b"true", b"NaN", b"Infinity", b"-0",
+    b"0x", b"1e999", b"18446744073709551616", b"-9223372036854775809", b"9" * 40, b"9" * 5000, b"0000-00-00",
+    b'"id":"9",', b'"v":null,', b'"\\u0069d":"9",', b'"x":"\\u003c",', b'"data":[],', b"1.0", b"\x80" * 9,
+    "\u0663".encode(), "\u2028".encode(), b"[" * 600, b"{\"a\":" * 600, b" " * 300,
+)  # fmt: skip
+_VALUES: Final[tuple[Any, ...]] = (
+    None, True, False, 0, -1, 1 << 31, 1 << 63, -(1 << 63) - 1, 1 << 64, 10**40, 0.5, 1e300, "", "0", "x", "\0",
+    "\ud800", "NULL", "1e400", "-0", "0000-00-00 00:00:00", "9" * 400, [], [None], [[]], {}, {"": None},
+    {"a": {"a": 1}}, [{}], ["a", 1],
+)  # fmt: skip
+
+
+def mutated(chance: random.Random, samples: Sequence[bytes]) -> bytes:
+    """One of the samples after a few mishaps."""
+    value = chance.choice(samples)
+    for _ in range(chance.choice((1, 1, 2, 3, 6))):
+        if chance.random() < 0.4 and (spoilt := _as_json(chance, value)) is not None:
+            value = spoilt
+        else:
+            value = _as_bytes(chance, value, chance.choice(samples))
+    return value
+
+
+def _as_bytes(chance: random.Random, value: bytes, other: bytes) -> bytes:
+    start, length = chance.randint(0, len(value)), chance.choice((0, 1, 2, 4, 9, 40))
+    if chance.random() < 0.5:
+        start = value.find(chance.choice((b"{", b"[", b",", b":")), start) + 1
+    head, part, tail = value[:start], value[start : start + length], value[start + length :]
+    match chance.randrange(7):
+        case 0:
+            return head
+        case 1:
+            return head + chance.choice(_TOKENS) + tail
+        case 2:
+            return head + part + chance.choice(_TOKENS) + tail
+        case 3:
+            return head + part + part + tail
+        case 4:
+            return head + bytes([(part or b"\0")[0] ^ (1 << chance.randrange(8))]) + part[1:] + tail
+        case 5:
+            return head + other[chance.randint(0, len(other)) :]
+        case _:
+            return head + chance.randbytes(max(1, len(part))) + tail
+
+
+def _as_json(chance: random.Random, value: bytes) -> bytes | None:
+    """With another value in one place of one of its lines; None where there is no JSON."""
+    lines = value.split(b"\n")
+    number = chance.randrange(len(lines))
+    try:
+        found: Any = json.loads(lines[number])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict | list):
+        return None
+    inner: Any = found
+    while True:
+        keys: list[Any] = list(inner) if isinstance(inner, dict) else list(range(len(inner)))
+        if not keys:
+            break
+        key = chance.choice(keys)
+        if isinstance(inner[key], dict | list) and inner[key] and chance.random() < 0.7:
+            inner = inner[key]
+            continue
+        _spoil(chance, inner, key)
+        break
+    lines[number] = json.dumps(found).encode()
+    return b"\n".join(lines)
+
+
+def _spoil(chance: random.Random, inner: Any, key: Any) -> None:
+    match chance.randrange(4):
+        case 0:
+            del inner[key]
+        case 1 if isinstance(inner, dict):
+            names = ("", "x", "data", str(key).upper(), "\ud800", "id\0", "onlyHandleKey", "claimCheckLocation")
+            inner[chance.choice(names)] = inner.pop(key)
+        case 2:
+            other = chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
+            inner[key] = inner[other]
+        case _:
+            inner[key] = chance.choice(_VALUES)
