@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.commands.common import DONE, HELD, exits, say
 from cdc_lakehouse.config import CanalSource
+from cdc_lakehouse.config.reporting import reasons
 from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError
 
@@ -71,8 +72,7 @@ def tail_command(
     try:
         source = CanalSource.model_validate(settings)
     except ValidationError as error:
-        reasons = (fault["msg"].removeprefix("Value error, ") for fault in error.errors())
-        raise click.UsageError("; ".join(reasons)) from None
+        raise click.UsageError(reasons(error)) from None
     most, time_left = limit or math.inf, math.inf if seconds is None else seconds
     with CanalClient(source, patience_seconds=min(_PATIENCE, time_left)) as client:
         return HELD if _tail(client, most, time_left, ack) else DONE

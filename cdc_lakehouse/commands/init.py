@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 
 import click
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands.common import DONE, exits, print_json, say
 from cdc_lakehouse.commands.plan import source_tables
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
 from cdc_lakehouse.config.file import DEFAULT_FILE, json_schema, validate
-from cdc_lakehouse.config.reporting import listed, plural, resolve, some
+from cdc_lakehouse.config.reporting import listed, plural, reasons, resolve, some
 from cdc_lakehouse.config.sources import split_query, store_options
 from cdc_lakehouse.decoders import registry
 from cdc_lakehouse.decoders.format import Sample
@@ -200,6 +200,7 @@ def schema() -> int:
 
 
 _Answer = TypeVar("_Answer")
+_Section = TypeVar("_Section", CanalSource, KafkaSource)
 
 
 def _asked(question: str, check: Callable[[str], _Answer], default: str | None = None) -> _Answer:
@@ -475,12 +476,11 @@ def _detect_canal(uri: str) -> Detected:
     return Detected(_feed_name(destination), source, utc_now().date(), found, unsure, secrets=secrets)
 
 
-def _validated(section: Any, keys: dict[str, Any]) -> Any:
+def _validated(section: type[_Section], keys: dict[str, Any]) -> _Section:
     try:
-        return TypeAdapter(section).validate_python(keys)
+        return section.model_validate(keys)
     except ValidationError as error:
-        reasons = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))
-        raise ConfigurationError(f"the URI names no source: {reasons}", advice=_FORMS) from None
+        raise ConfigurationError(f"the URI names no source: {reasons(error)}", advice=_FORMS) from None
 
 
 def _feed_name(*candidates: str) -> str:

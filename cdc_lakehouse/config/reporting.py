@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from cdc_lakehouse.config.sources import misplaced_options
@@ -120,6 +120,11 @@ def _reason(error: ErrorDetails, given: object) -> str:
         what = "there is no such day" if _DATE.fullmatch(str(given)) else "should be a date"
         return f"{what}: write year-month-day, such as 2026-11-30"
     return _EXPECTED.get(error["type"], said)
+
+
+def reasons(error: ValidationError) -> str:
+    """Return what is wrong with a section that is in no file."""
+    return "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))
 
 
 def _at(document: Any, place: Place) -> Any:

@@ -49,7 +49,13 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
         with contextlib.suppress(MessageError):
             documents.append(read_message(value))
     if len(documents) * 2 <= len(values):
-        return next(({"format": name} for name in _BINARY if values and _reads(name, values)), None)
+        for name in _BINARY if values else ():
+            decode = format_of(name).make(Options())
+            with contextlib.suppress(MessageError):
+                for value in values:
+                    decode(value)
+                return {"format": name}
+        return None
     if any("_tidb" in document for document in documents):
         return {"format": "ticdc-canal-json"}
     if all({"meta", "data"} <= document.keys() for document in documents):
@@ -65,16 +71,6 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
     if any("gtid" in document for document in flat):
         return {"format": "canal-json"}
     return {"format": "ticdc-canal-json", "tidb_extension": False}
-
-
-def _reads(name: str, values: Sequence[bytes]) -> bool:
-    decode = format_of(name).make(Options())
-    try:
-        for value in values:
-            decode(value)
-    except MessageError:
-        return False
-    return True
 
 
 def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:

@@ -119,13 +119,13 @@ def end_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
 
 
 class Record(NamedTuple):
+    """A record before `end`, and its terminator before `following`, which equals `end` when it has none. `cells` are
+    None for what is not a record of the dialect."""
+
     start: int
     end: int
-    """The position after its last byte."""
     following: int
-    """The position after its terminator; equal to `end` when it has none."""
     cells: Cells | None
-    """None when it is not a record of the dialect."""
 
 
 class StrictReader:

@@ -524,7 +524,8 @@ class TopicReader:
             for message in (found if isinstance(found, list) else [found])
         ]
         # Those that had not come before, and those that are complete with them: of each 0, 1 or 2.
-        new = [each for each in decoded if not self._is_redelivered(each)]
+        known = self._filter
+        new = [each for each in decoded if not (known and isinstance(each, Message) and known.is_redelivered(each))]
         messages = new if self._pairing is None else [whole for each in new for whole in self._pairing.next(each)]
         if record.is_before:
             return  # The partition's order alone has to know of it.
@@ -540,9 +541,6 @@ class TopicReader:
         summary.others[segment] += 1 - bad - events
         summary.strict[segment] += self._usual is not None and events > 0
         summary.replays += len(decoded) - len(new)
-
-    def _is_redelivered(self, message: Message | MessageError) -> bool:
-        return self._filter is not None and isinstance(message, Message) and self._filter.is_redelivered(message)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:

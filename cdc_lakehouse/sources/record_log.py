@@ -64,7 +64,7 @@ class LandedTopic:
     id: str
     ends: Mapping[int, int]
     record_bytes: float | None = None
-    behind: Mapping[int, int | None] = field(default_factory=dict)
+    behind: Mapping[int, int | None] = field(default_factory=dict[int, "int | None"])
 
 
 _NOTHING: Final = LandedTopic("", {})
@@ -74,7 +74,7 @@ _NOTHING: Final = LandedTopic("", {})
 class LandedOffsets:
     """What the lake has of a feed's topics; `began` is false before the feed's first run."""
 
-    topics: Mapping[str, LandedTopic] = field(default_factory=dict)
+    topics: Mapping[str, LandedTopic] = field(default_factory=dict[str, LandedTopic])
     began: bool = False
 
     def end(self, partition: LogPartition) -> int | None:
@@ -113,9 +113,9 @@ class Messages:
     1970 UTC), with the client's numbers of types. `size` is the bytes of all keys and values."""
 
     range: OffsetRange
-    offsets: list[int] = field(default_factory=list)
-    timestamps: list[tuple[int, int]] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[Headers | None] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list[int])
+    timestamps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    keys: list[bytes | None] = field(default_factory=list["bytes | None"])
+    values: list[bytes | None] = field(default_factory=list["bytes | None"])
+    headers: list[Headers | None] = field(default_factory=list["Headers | None"])
     size: int = 0

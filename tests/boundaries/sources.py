@@ -10,7 +10,6 @@ from cdc_lakehouse.sources.canal.client import (
     CanalProtocolError,
     CanalRedeliveryError,
     CanalRefusedError,
-    Timeouts,
 )
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, EntryStream, contradiction, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2

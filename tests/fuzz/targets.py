@@ -211,7 +211,7 @@ def _server() -> list[Variant]:
 
         with (
             serving(handler) as address,
-            CanalClient(canal_source(address), timeouts=QUICK, patience_seconds=0) as client,
+            CanalClient(canal_source(address), reply_seconds=QUICK, patience_seconds=0) as client,
         ):
             found = client.get(wait_seconds=0)
             if found is not None:

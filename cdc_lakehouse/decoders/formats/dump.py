@@ -262,12 +262,11 @@ class NotSoundError(Exception):
 
 
 class Tuple(NamedTuple):
+    """A tuple that ends before `end`, and its comma or semicolon before `following`; `last` is the statement's last."""
+
     end: int
-    """The position after the tuple's closing parenthesis."""
     following: int
-    """The position after the comma or semicolon."""
     last: bool
-    """Whether it is the last tuple of its statement."""
     cells: Cells
 
 
@@ -301,20 +300,12 @@ _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-"
                      "N": "U", "U": "L", "L": "L,)", ")": ",n", "n": "(,", "x": "'"}  # fmt: skip
 
 
-def _tables() -> tuple[bytes, bytes]:
-    """Return the class of each byte, and for 16 times a class plus the next one whether this sequence is allowed."""
-    numbers = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
-    classes, allowed = bytearray(256), bytearray(256)
-    for characters, of in _CLASSES.items():
-        for character in characters:
-            classes[character] = numbers[of]
-    for of, following in _FOLLOWING.items():
-        for each in following:
-            allowed[numbers[of] * 16 + numbers[each]] = True
-    return bytes(classes), bytes(allowed)
-
-
-_CLASS, _ALLOWED = _tables()
+_OF: Final = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
+_CLASS: Final = bytes(sum(_OF[of] for characters, of in _CLASSES.items() if byte in characters) for byte in range(256))
+"""The number of each byte's class."""
+_PAIRS: Final = {_OF[of] * 16 + _OF[each] for of, following in _FOLLOWING.items() for each in following}
+_ALLOWED: Final = bytes(pair in _PAIRS for pair in range(256))
+"""For 16 times a class plus the next one, whether this sequence is allowed."""
 
 
 def read_tuples(
@@ -449,14 +440,12 @@ _KEPT: Final = 32
 
 
 class Statement(NamedTuple):
+    """A statement up to `at`, where its first tuple is, for the file's table or another one (`is_foreign`)."""
+
     at: int
-    """The position of its first tuple."""
     head: bytes
-    """The text up to there."""
     table: DumpTable
-    """The columns of its tuples."""
     is_foreign: bool
-    """Whether it is for another table."""
 
 
 class InsertReader(text.Reader):

@@ -400,7 +400,7 @@ class Form:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
         digits = pieces(lines.text, lines.stops - self.tail.width, self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read: Mask = commit_ts < end_ts
+        read: Mask = (commit_ts > BEGINNING) & (commit_ts < end_ts)
         for types, kind in zip(self.head.types, self.head.kinds, strict=True):
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             sound: Mask = np.zeros(len(objects.dictionary), bool)

@@ -32,8 +32,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -93,16 +92,11 @@ _AT_ONCE: Final = -1  # 0 would wait for ever
 _GREATEST_HANDSHAKE: Final = 4096
 _SHOWN: Final = 300
 
+_CONNECT_SECONDS: Final = 10
+REPLY_SECONDS: Final = 30.0
+"""The time for a response to begin; for a GET in addition to the time that the server may wait."""
+
 _Body = TypeVar("_Body", bound=Message)
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Timeouts in seconds."""
-
-    connect: float = 10
-    reply: float = 30
-    """The time for a response to begin; for a GET in addition to the time that the server may wait."""
 
 
 class Connection:
@@ -112,17 +106,16 @@ class Connection:
     other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them it is
     closed."""
 
-    def __init__(self, address: Address, source: CanalSource, timeouts: Timeouts, *, subscribes: bool = True) -> None:
+    def __init__(self, address: Address, source: CanalSource, reply_seconds: float, *, subscribes: bool) -> None:
         self._address = address
         self._destination = source.destination
-        self._timeouts = timeouts
+        self._reply_seconds = reply_seconds
         self._last_batch: int | None = None
         self.closed = False
         try:
-            self._socket = socket.create_connection(address, timeouts.connect)
+            self._socket = socket.create_connection(address, _CONNECT_SECONDS)
         except OSError as error:
-            reason = "no connection in time" if isinstance(error, TimeoutError) else _reason(error)
-            raise self._unreachable(f"cannot be reached: {reason}") from error
+            raise self._lost(error, "cannot be reached: no connection in time", "cannot be reached") from error
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._closed_unless_done():
@@ -204,9 +197,9 @@ class Connection:
                 self._socket.recv(1, socket.MSG_PEEK)
                 # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
                 # connection.
-                packet = self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before")
+                packet = self._received(self._reply_seconds, MAX_PACKET, "refuses what was sent before")
                 raise self._strange(_UNASKED.format(packet.type))
-            self._socket.settimeout(self._timeouts.reply)
+            self._socket.settimeout(self._reply_seconds)
             self._socket.sendall(len(content).to_bytes(_LENGTH, "big") + content)
         except OSError as error:
             raise self._lost(error) from error
@@ -215,7 +208,7 @@ class Connection:
         self, kind: wire.PacketType, body: _Body, refusal: str, advice: str | None = None, *, wait_seconds: float = 0,
         limit: int = MAX_PACKET,
     ) -> _Body:  # fmt: skip
-        packet = self._received(self._timeouts.reply + max(0.0, wait_seconds), limit, refusal, advice)
+        packet = self._received(self._reply_seconds + max(0.0, wait_seconds), limit, refusal, advice)
         if packet.type != kind:
             raise self._strange(_UNASKED.format(packet.type))
         return self._filled(body, packet)
@@ -263,9 +256,11 @@ class Connection:
             content += chunk
         return bytes(content)
 
-    def _lost(self, error: OSError) -> SourceUnreachableError:
-        late = isinstance(error, TimeoutError)
-        return self._unreachable("does not answer in time" if late else f"is gone: {_reason(error)}")
+    def _lost(
+        self, error: OSError, late: str = "does not answer in time", gone: str = "is gone"
+    ) -> SourceUnreachableError:
+        is_late = isinstance(error, TimeoutError)
+        return self._unreachable(late if is_late else f"{gone}: {error.strerror or type(error).__name__}")
 
     def _unreachable(self, what: str) -> SourceUnreachableError:
         said = f"the Canal server {self._address} {what}"
@@ -291,12 +286,7 @@ class Connection:
             raise
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """The server's response to one GET. `entries` are messages of Canal's entry protocol, as received; there may be
     none. `id` counts upwards during the server's life; `connection` is the connection's number in this client."""
 
@@ -311,9 +301,11 @@ class CanalClient:
     and not by a second one; `CanalRefusedError` when the reachable ones refuse the user or the destination,
     `CanalProtocolError` when the other side is not a Canal server."""
 
-    def __init__(self, source: CanalSource, *, timeouts: Timeouts | None = None, patience_seconds: float = 60) -> None:
+    def __init__(
+        self, source: CanalSource, *, reply_seconds: float = REPLY_SECONDS, patience_seconds: float = 60
+    ) -> None:
         self._source = source
-        self._timeouts = timeouts or Timeouts()
+        self._reply_seconds = reply_seconds
         self._patience = patience_seconds
         self._connection: Connection | None = None
         self._connections = 0
@@ -403,7 +395,7 @@ class CanalClient:
         addresses = self._source.endpoints
         for _ in addresses:
             try:
-                return Connection(addresses[self._place], self._source, self._timeouts, subscribes=subscribes)
+                return Connection(addresses[self._place], self._source, self._reply_seconds, subscribes=subscribes)
             except (SourceUnreachableError, SourceError) as error:
                 faults.append(error)
                 self._place = (self._place + 1) % len(addresses)
@@ -435,14 +427,13 @@ _ROUND_BYTES: Final = 64 << 20
 _MOST_BATCHES: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """Entries of one connection (its number in the client), in order. `batches` are open; there are none where the
     connection was lost meanwhile, and the entries are sent again."""
 
     connection: int
-    entries: tuple[PlacedEntry, ...]
-    batches: tuple[Batch, ...]
+    entries: list[PlacedEntry]
+    batches: list[Batch]
 
 
 def rounds(client: CanalClient, source: CanalSource) -> Iterator[Round]:
@@ -457,7 +448,7 @@ def rounds(client: CanalClient, source: CanalSource) -> Iterator[Round]:
         batches: list[Batch] = []
         entries: list[PlacedEntry] = []
         bytes_after = max(0, bytes_left - _ROUND_BYTES)
-        drained, connected = False, True
+        drained, connection = False, 0
         while entries_left > 0 and bytes_left > bytes_after and len(batches) < most_batches:
             if time.monotonic() >= deadline:
                 break
@@ -465,23 +456,24 @@ def rounds(client: CanalClient, source: CanalSource) -> Iterator[Round]:
                 batch = client.get(wait_seconds=0 if batches else _WAIT_SECONDS)
             except CanalRedeliveryError as error:
                 _LOG.warning("%s", error)
-                most_batches, connected = 1, False
+                most_batches = 1
+                batches.clear()  # Their entries are sent again.
                 break
             if batch is None:
                 drained = True
                 break
             batches.append(batch)
+            connection = batch.connection
             entries += map(placed, batch.entries)
             entries_left -= len(batch.entries)
             bytes_left -= sum(map(len, batch.entries))
-        taken = Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches) if connected else ())
-        if not taken.entries and not taken.batches:
+        if not entries and not batches:
             if drained:
                 return
             continue
-        yield taken
+        yield Round(connection, entries, batches)
         try:
-            for batch in taken.batches:
+            for batch in batches:
                 client.ack(batch)
         except CanalRedeliveryError as error:
             # Entries whose batch cannot be acknowledged come in a later round.

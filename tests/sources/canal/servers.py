@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import CanalSource
-from tests.boundaries.sources import CanalClient, Timeouts, entries_pb2
+from tests.boundaries.sources import CanalClient, entries_pb2
 from tests.boundaries.sources import packets_pb2 as wire
 
 Handler = Callable[[socket.socket], None]
@@ -70,11 +70,12 @@ def canal_source(*addresses: str, **other: Any) -> CanalSource:
     return CanalSource.model_validate({"type": "canal", "addresses": addresses, "destination": "example", **other})
 
 
-QUICK = Timeouts(connect=2, reply=1)
+QUICK = 1.0
+"""Seconds for a response to begin."""
 
 
 def quick_client(*addresses: str, patience_seconds: float = 0.0, **options: Any) -> CanalClient:
-    return CanalClient(canal_source(*addresses, **options), timeouts=QUICK, patience_seconds=patience_seconds)
+    return CanalClient(canal_source(*addresses, **options), reply_seconds=QUICK, patience_seconds=patience_seconds)
 
 
 def closed_port() -> str:
