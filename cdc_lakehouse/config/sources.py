@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    StringConstraints,
+    ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from cdc_lakehouse.config.section import CronSchedule, FilePath, Section, TextSettings, TimeZone, Uri, anchor_uri, key
+from cdc_lakehouse.config.section import (
+    CronSchedule,
+    FilePath,
+    Section,
+    TextSettings,
+    TimeZone,
+    Uri,
+    anchor_uri,
+    key,
+    matching,
+)
 
 # The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration.
 
@@ -336,10 +349,16 @@ class StorageSinkSource(Section):
 KafkaFormat = Literal[
     "ticdc-canal-json", "canal-json", "canal-protobuf", "dts-avro", "dts-canal-json", "shareplex-json"
 ]
-Offsets = dict[str, dict[int, int]]
+Offsets = dict[str, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(strict=True, ge=0)]]]
 """Offsets by topic and partition."""
+_Broker = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True),
+    matching(re.compile(".+"), "a broker's name is empty: write host:port"),
+]
 _Brokers = Annotated[
-    tuple[str, ...],
+    tuple[_Broker, ...],
+    BeforeValidator(lambda given: given.split(",") if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 
@@ -387,18 +406,6 @@ class KafkaSource(Section):
     initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
     kafka: TextSettings = key(dict, "Settings of the client, by librdkafka's own names.", repr=False)
 
-    @field_validator("bootstrap_servers", mode="before")
-    @classmethod
-    def _brokers(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = value.split(",")
-        if not isinstance(value, Sequence):
-            return value
-        brokers = [broker.strip() if isinstance(broker, str) else broker for broker in cast("Sequence[Any]", value)]
-        if "" in brokers:
-            raise ValueError("a broker's name is empty: write host:port")
-        return brokers
-
     @field_validator("topics")
     @classmethod
     def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -418,25 +425,13 @@ class KafkaSource(Section):
             raise ValueError(f"not a regular expression: {error}") from None
         return value
 
-    @field_validator("start", mode="before")
+    @field_validator("start", mode="wrap")
     @classmethod
-    def _offsets(cls, value: Any) -> Any:
-        if value in ("earliest", "latest"):
-            return value
+    def _offsets(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
-            found = {
-                topic: {int(partition): offset for partition, offset in partitions.items()}
-                for topic, partitions in value.items()
-            }
-        except (AttributeError, TypeError, ValueError):
-            found = {"": {0: -1}}
-        if any(
-            not isinstance(topic, str)
-            or any(type(offset) is not int or min(partition, offset) < 0 for partition, offset in partitions.items())
-            for topic, partitions in found.items()
-        ):
-            raise ValueError("write earliest, latest, or offsets such as {orders: {0: 1500, 1: 0}}")
-        return found
+            return handler(value)
+        except ValidationError:
+            raise ValueError("write earliest, latest, or offsets such as {orders: {0: 1500, 1: 0}}") from None
 
     @field_validator("kafka")
     @classmethod

@@ -98,9 +98,7 @@ def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
 
 
 # A cut file: its rows, the row that was cut or other bytes behind them; and the later files, with `/` between them.
-FOUND = {
-    "23 4": "2345 12345 1/2345 12/345 123/45 1234/5 2345/1",
-}
+FOUND = {"23 4": "2345 12345 1/2345 12/345 123/45 1234/5 2345/1"}
 LOST = {
     # In another order, or not at all.
     "23 4": "345/12 45/123 1 123 / 2356 2456 345 29345 789",

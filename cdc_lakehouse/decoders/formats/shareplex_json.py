@@ -117,7 +117,5 @@ def _origin(meta: JsonObject) -> Origin:
             raise MessageError(f"the time {shown(time)} is not written as 2024-03-05T09:10:11Z") from error
         time_ms = int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
     return Origin(
-        time_ms=time_ms,
-        log_file=None if scn is None else f"{scn:020d}",
-        log_offset=None if scn is None else seq,
+        time_ms=time_ms, log_file=None if scn is None else f"{scn:020d}", log_offset=None if scn is None else seq
     )
