@@ -32,7 +32,7 @@ from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.canal_captures import SOURCES, capture
-from tests.decoders.messages import canal_records, dts_records
+from tests.decoders import records
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.decoding import Reading, usual_messages
 from tests.kit.memory import memory_below
@@ -56,24 +56,24 @@ def shareplex(op: str | None = "ins", meta: Mapping[str, Any] | None = None, **p
     return json.dumps({"meta": {"op": op, "table": "SALES.PARCELS", **(meta or {})}, **parts}).encode()
 
 
-def four_bytes(value: float) -> dts_records.Image:
+def four_bytes(value: float) -> records.Image:
     """A FLOAT of four bytes, as a double of eight: the digits are those of the four."""
-    return dts_records.double(struct.unpack("<f", struct.pack("<f", value))[0])
+    return records.double(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def insert(**values: Any) -> bytes:
-    return dts_records.row_body([("id", 8, dts_records.integer("1"))], **values)
+    return records.row_body([("id", 8, records.integer("1"))], **values)
 
 
-def cell(number: int, image: dts_records.Image) -> bytes:
-    return dts_records.row_body([("c", number, image)])
+def cell(number: int, image: records.Image) -> bytes:
+    return records.row_body([("c", number, image)])
 
 
 def change(kind: int, *rows: tuple[Any, Any], header: Mapping[str, Any] | None = None, **said: Any) -> bytes:
     """An entry of Canal; `rows` are pairs of the columns before and after."""
     datas = [wire.RowData(before_columns=before, after_columns=after) for before, after in rows]
     made = wire.RowChange(event_type=kind, row_datas=datas, **said)  # pyright: ignore[reportArgumentType]
-    return canal_records.entry(made, **(header or {}))
+    return records.entry(made, **(header or {}))
 
 
 DTS = {
@@ -92,7 +92,7 @@ USUAL = flat(CANAL | UPDATE)()
 FORMATS_OF: Mapping[str, tuple[Mapping[str, tuple[str, dict[str, Any]]], Mapping[str, Any], Origin]] = {
     "dts_avro": (
         {"": ("dts-avro", {})},
-        {**vars(dts_records), "insert": insert, "cell": cell, "four_bytes": four_bytes},
+        {**vars(records), "insert": insert, "cell": cell, "four_bytes": four_bytes},
         Origin(time_ms=1_709_629_810_000, log_file="000012", log_offset=4711),
     ),
     "dts_canal_json": (
@@ -111,10 +111,10 @@ FORMATS_OF: Mapping[str, tuple[Mapping[str, tuple[str, dict[str, Any]]], Mapping
     ),
     "canal_entries": (
         {"": ("canal-entries", {})},
-        {**vars(canal_records), "wire": wire, "change": change},
+        {**vars(records), "wire": wire, "change": change},
         Origin(time_ms=5000, log_file="bin.1", log_offset=0),
     ),
-    "canal_protobuf": ({"": ("canal-protobuf", {})}, {**vars(canal_records), "packets": packets}, Origin()),
+    "canal_protobuf": ({"": ("canal-protobuf", {})}, {**vars(records), "packets": packets}, Origin()),
 }
 
 

@@ -29,7 +29,7 @@ from cdc_lakehouse.decoders.format import RowShape
 from cdc_lakehouse.decoders.formats import ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dts_avro import decode
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
-from tests.decoders.messages import canal_records, dts_records
+from tests.decoders import records
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.data_sets import ARCHIVES
 from tests.kit.decoding import Reading, image_of, usual_messages
@@ -70,26 +70,26 @@ def shareplex(op: str, scn: int, seq: int, **parts: Any) -> bytes:
 
 
 def dts(place: int, value: str = "x", **more: Any) -> bytes:
-    columns = [("id", 253, dts_records.character("utf8mb4", value.encode()))]
-    return dts_records.row_body(columns, sourcePosition=f"{place}@1", sourceTimestamp=more.get("time", 5))
+    columns = [("id", 253, records.character("utf8mb4", value.encode()))]
+    return records.row_body(columns, sourcePosition=f"{place}@1", sourceTimestamp=more.get("time", 5))
 
 
 # --- Cases ---
 
 EXPRESSIONS: dict[str, Any] = {
     "message": message, "ticdc": ticdc, "watermark": watermark, "altered": altered, "packed": packed, "dts": dts,
-    "END_MS": END_MS, "END_TS": END_TS, "NOW": NOW, "DAY": DAY, "body": dts_records.body,
-    "packet": canal_records.packet, "NONE": [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30],
+    "END_MS": END_MS, "END_TS": END_TS, "NOW": NOW, "DAY": DAY, "body": records.body,
+    "packet": records.packet, "NONE": [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30],
     "at": lambda ms: ticdc(ms << LOGICAL_BITS, type="INSERT", es=ms, old=None),
     "entry": lambda ms: wire.Entry(
         header=wire.Header(schema_name="d", table_name="t", execute_time=ms), entry_type=wire.TRANSACTION_END
     ).SerializeToString(),
-    "gtid": lambda gtid, place: canal_records.entry(
+    "gtid": lambda gtid, place: records.entry(
         wire.RowChange(event_type=wire.INSERT, row_datas=[
-            wire.RowData(after_columns=[canal_records.column("id", gtid, key=True)])
+            wire.RowData(after_columns=[records.column("id", gtid, key=True)])
         ]), gtid=gtid, logfile_offset=place,
     ),
-    "ddl": lambda place: dts_records.body(
+    "ddl": lambda place: records.body(
         operation="DDL", objectName="d.t", afterImages="TRUNCATE t", sourcePosition=f"{place}@1"
     ),
     "insert": shareplex("ins", 1, 9, data={"A": "1"}), "truncate": shareplex("truncate", 1, 9),
@@ -327,7 +327,7 @@ Sent = tuple[list[bytes], list[int]]
 
 def _avro(seed: int, ids: Sequence[int]) -> Sent:
     """Rows of the partition's own ids come and go, a statement among them. A task starts with a transaction."""
-    source, rows, starts = dts_records.DtsSource(), dict[int, Any](), [0]
+    source, rows, starts = records.DtsSource(), dict[int, Any](), [0]
     source.statement("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "t")
     for step, id in enumerate(ids):
         if step % 4 == 0:

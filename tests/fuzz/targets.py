@@ -34,7 +34,7 @@ from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint, re
 from tests.canal_captures import SOURCES, capture
 from tests.changelog.statements import cases
 from tests.changelog.test_statements import survives
-from tests.decoders.messages.dts_records import sdk_records
+from tests.decoders.records import sdk_records
 from tests.decoders.test_cases import CASES as FILE_CASES
 from tests.decoders.test_cases import Read, framed, readers, record_of
 from tests.decoders.test_messages import CASES as MESSAGE_CASES

@@ -39,7 +39,7 @@ from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange, parse_segment
 from tests import LONG
-from tests.decoders.messages.dts_records import DtsSource
+from tests.decoders.records import DtsSource
 from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.decoding import Reading
 from tests.kit.kafka import MemoryTopic

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.decoders.formats.dts_avro import decode, read_record
-from tests.decoders.messages import dts_records as dts
+from tests.decoders import records as dts
 from tests.fuzz.targets import check
 from tests.kit.memory import memory_below
 

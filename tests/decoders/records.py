@@ -1,4 +1,5 @@
-"""Records of DTS in Avro: those that the service's own SDK wrote, and others written by fastavro."""
+"""Entries and packets of Canal, made by hand; and records of DTS in Avro: those that the service's own SDK wrote, and
+others written by fastavro."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ import fastavro
 
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.decoders.formats.dts_avro import decode
+from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 
-_DATA = Path(__file__).parents[2] / "data" / "dts"
+_DATA = Path(__file__).parents[1] / "data" / "dts"
 
 _SCHEMA = json.loads((_DATA / "record.avsc").read_text(encoding="utf-8"))
 OLDER = fastavro.parse_schema(_SCHEMA)
@@ -36,22 +38,11 @@ def sdk_records() -> list[tuple[bytes, dict[str, Any]]]:
 def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
     """A record; what is not given is that of a HEARTBEAT. Without `born` it is of the older schema."""
     record = {
-        "version": 0,
-        "id": 61,
-        "sourceTimestamp": 1_709_629_810,
-        "sourcePosition": "4711@12",
-        "safeSourcePosition": "4700@12",
-        "sourceTxid": "0",
-        "source": {"sourceType": "MySQL", "version": "8.0.28"},
-        "operation": "HEARTBEAT",
-        "objectName": None,
-        "processTimestamps": None,
-        "tags": {},
-        "fields": None,
-        "beforeImages": None,
-        "afterImages": None,
-        **values,
-    }
+        "version": 0, "id": 61, "sourceTimestamp": 1_709_629_810, "sourcePosition": "4711@12",
+        "safeSourcePosition": "4700@12", "sourceTxid": "0", "source": {"sourceType": "MySQL", "version": "8.0.28"},
+        "operation": "HEARTBEAT", "tags": {},
+        **dict.fromkeys(("objectName", "processTimestamps", "fields", *_IMAGES)), **values,
+    }  # fmt: skip
     for images in _IMAGES:
         # fastavro's writer knows the branch of a symbol without its name, and not always with it.
         if isinstance(row := record[images], list):
@@ -184,3 +175,31 @@ class DtsSource:
 
 def _text(text: str | None) -> Image:
     return None if text is None else character("utf8mb4", text.encode())
+
+
+# --- Canal ---
+
+
+def column(
+    name: str, value: str | None, *, key: bool = False, updated: bool = False, index: int = 0
+) -> entries_pb2.Column:
+    said = {} if value is None else {"value": value}
+    return entries_pb2.Column(
+        index=index, name=name, is_null=value is None, is_key=key, updated=updated, mysql_type="int(11)", **said
+    )
+
+
+def entry(change: entries_pb2.RowChange | bytes, **header: Any) -> bytes:
+    """Of the table `t` of the database `d`, at the first byte of a file, unless the header says something else."""
+    place = {"schema_name": "d", "table_name": "t", "logfile_name": "bin.1", "logfile_offset": 0}
+    return entries_pb2.Entry(
+        header=entries_pb2.Header(execute_time=5000, **{**place, **header}),
+        entry_type=entries_pb2.ROW_DATA,
+        store_value=change if isinstance(change, bytes) else change.SerializeToString(),
+    ).SerializeToString()
+
+
+def packet(*entries: bytes, **said: Any) -> bytes:
+    """A value of a topic with `entries`."""
+    content = packets_pb2.Messages(batch_id=1 if entries else 0, messages=entries).SerializeToString()
+    return packets_pb2.Packet(**{"type": packets_pb2.MESSAGES, "body": content, **said}).SerializeToString()
