@@ -45,7 +45,6 @@ _CATALOG: Final = "sqlite:///./lake/catalog.db"
 _CATALOG_PASSWORD: Final = "CATALOG_PASSWORD"
 _KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
 """The kinds of catalogs by the schemes of their URIs; others are databases."""
-_PLAIN: Final = re.compile(r"[A-Za-z./][\w./:-]*")
 _COMMENTS: Final = {
     "source": "Where the change log is read.",
     "time_zone": "How the text of TIMESTAMP values is read.",
@@ -251,43 +250,31 @@ def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
     return {"type": kind, "uri": f"{scheme}://{user}:${{{_CATALOG_PASSWORD}}}@{host}"}, {_CATALOG_PASSWORD}
 
 
+class _Dumper(yaml.SafeDumper):
+    """A line end within a text is escaped, so that each key has a line."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
 def _text(document: Mapping[str, Any], unsure: list[str], keyless: list[str]) -> Iterator[str]:
     """Yield lines of YAML, with comments; the settings of tables without a key are one."""
     yield f"# yaml-language-server: $schema={_SCHEMA_FILE}"
     yield "# All keys: docs/configuration.md. Secrets: ${NAME} of the environment, or ${file:PATH}."
     for sentence in unsure:
         yield f"# Check this: {sentence}."
-    for line in _mapping(document, ""):
-        yield line
-        if keyless and line.strip().startswith("exclude:"):
-            indent = line[: len(line) - len(line.lstrip())]
+    for line in yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000).splitlines():
+        key = line.strip(" -").partition(":")[0]
+        yield f"{line}  # {_COMMENTS[key]}" if key in _COMMENTS else line
+        if keyless and key == "exclude":
+            indent = line.partition(key)[0]
             yield f"{indent}# settings:  # Name the columns that identify a row, or exclude the table."
-            yield from (f"{indent}#   {_value(name)}: {{primary_key: [COLUMN]}}" for name in keyless)
-
-
-def _mapping(section: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for key, value in section.items():
-        comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
-        if isinstance(value, dict) and value:
-            yield f"{indent}{key}:{comment}"
-            yield from _mapping(value, f"{indent}  ")
-        elif key == "feeds":
-            yield f"{indent}{key}:"
-            for each in value:
-                first, *others = _mapping(each, f"{indent}    ")
-                yield f"{indent}  - {first.lstrip()}"
-                yield from others
-        else:
-            yield f"{indent}{key}: {_value(value)}{comment}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_value(each) for each in value)}]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and yaml.safe_load(value) == value:
-        return value
-    # JSON is also YAML.
-    return json.dumps(value, ensure_ascii=False)
+            yield from (
+                f"{indent}#   {json.dumps(name, ensure_ascii=False)}: {{primary_key: [COLUMN]}}" for name in keyless
+            )
 
 
 # What a source shows.
