@@ -13,11 +13,10 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import msgspec
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.arrow import Positions
-from cdc_lakehouse.decoders.event_schema import image_text
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
@@ -78,11 +77,6 @@ class UsualRow(msgspec.Struct, frozen=True, eq=False):
     before: str | None
     after: str | None
 
-    @classmethod
-    def of(cls, change: RowChange, origin: Origin) -> Self:
-        images = image_text(change.before), image_text(change.after)
-        return cls(RowShape.of(change), origin.commit_ts, origin.time_ms or 0, *images)
-
 
 RowReader = Callable[[bytes | None], UsualRow | None]
 """Reads the value of a message of one row faster than the decoder does. What it leaves out (None) is left to the
@@ -125,8 +119,6 @@ class Redelivery:
 class Format:
     """A format of messages."""
 
-    name: str
-    """The name in the configuration."""
     make: Callable[[Options], Decode]
     """Returns its decoder."""
     text_of: Callable[[bytes | None], bytes | None] = lambda value: value

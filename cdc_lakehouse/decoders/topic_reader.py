@@ -28,7 +28,7 @@ from cdc_lakehouse.changelog.history import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
-from cdc_lakehouse.decoders.event_schema import NEW_EVENTS
+from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, image_text
 from cdc_lakehouse.decoders.format import Options, Redelivery, Row, RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.problems import BEHIND_WATERMARK, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.registry import format_of
@@ -562,7 +562,8 @@ class TopicReader:
             else:
                 commit_ts = summary.commit_ts(origin.commit_ts, offset, origin.time_ms, clock_ms)
                 if isinstance(part, RowChange):
-                    row = UsualRow.of(part, origin)
+                    images = image_text(part.before), image_text(part.after)
+                    row = UsualRow(RowShape.of(part), origin.commit_ts, origin.time_ms or 0, *images)
                     is_event = self._take(row, commit_ts, record.feed_date, segment, offset)
                     lossy = self._format.lossy_columns if is_event else None
                     if lossy is not None and (columns := lossy(part)):

@@ -230,7 +230,7 @@ class RecordSource(LogSource):
             if each.record_batch is not None and each.file_index is not None:
                 late_before[each.record_batch][parse_segment(each.segment)[0]] = each.file_index
         topic_format = TopicFormat(
-            self._format.name, self._options, seeds, positions, late_before, taken.takes, landed_ms,
+            run.feed.message_format, self._options, seeds, positions, late_before, taken.takes, landed_ms,
             self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
         )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)

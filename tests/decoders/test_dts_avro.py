@@ -201,10 +201,6 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
     return branch, value
 
 
-def _sdk_images(expected: list[dict[str, Any] | None] | str | None) -> object:
-    return [_image(image) for image in expected] if isinstance(expected, list) else expected
-
-
 @pytest.mark.parametrize("value", [value for value, _ in dts.sdk_records()], ids=map(str, range(24)))
 def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> None:
     """The schema that tests write records with is not the product's: the SDK's records are its witnesses."""
@@ -224,7 +220,8 @@ def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any])
     assert {"len": len(value), **read["source"]}.items() >= {
         "len": expected["len"], "sourceType": expected["sourceType"], "version": expected["sourceVersion"],
     }.items()  # fmt: skip
-    images = {name: _sdk_images(expected[name]) for name in ("beforeImages", "afterImages")}
+    images = {name: expected[name] for name in ("beforeImages", "afterImages")}
+    images = {name: [*map(_image, each)] if isinstance(each, list) else each for name, each in images.items()}
     assert read == {**{name: expected.get(name) for name in read}, "source": read["source"], **images}
 
 

@@ -257,20 +257,7 @@ def parts_of(source: str) -> list[Any]:
     return [part for message in from_server(source) for part in message.parts]
 
 
-def changes_of(source: str) -> list[RowChange]:
-    return [part for part in parts_of(source) if isinstance(part, RowChange)]
-
-
 each_source = pytest.mark.parametrize("source", SOURCES)
-
-
-# What the three forms say is the same. So the rest is read from one of them.
-
-
-def as_flat(message: Message) -> Message:
-    """What a flat message tells of it: nothing of its place in the binlog."""
-    origin = message.origin
-    return replace(message, origin=Origin(time_ms=origin.time_ms, gtid=origin.gtid))
 
 
 @each_source
@@ -285,9 +272,11 @@ def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
 
 @each_source
 def test_flat_messages_say_the_same(source: str) -> None:
+    """But nothing of a message's place in the binlog. So the rest is read from entries."""
     flat = [message for value in capture(source).flat_messages if (message := canal_json.decode(value)).parts]
     assert len(flat) > 50
-    assert flat == [as_flat(m) for m in from_server(source) if m.parts not in ((), (TransactionEnd(),))]
+    told = [each for each in from_server(source) if each.parts not in ((), (TransactionEnd(),))]
+    assert flat == [replace(m, origin=Origin(time_ms=m.origin.time_ms, gtid=m.origin.gtid)) for m in told]
 
 
 @each_source
@@ -303,5 +292,6 @@ def test_transactions_end_as_often_as_the_source_committed(source: str) -> None:
 @each_source
 def test_text_that_is_not_utf8_is_told(source: str) -> None:
     """latin1 and gbk; nothing else of the capture is damaged."""
-    damaged = {(change.table, name) for change in changes_of(source) for name in canal_json.lossy_columns(change)}
+    changes = [part for part in parts_of(source) if isinstance(part, RowChange)]
+    damaged = {(change.table, name) for change in changes for name in canal_json.lossy_columns(change)}
     assert damaged == {("t_all", "c_latin"), ("t_all", "c_gbk")}

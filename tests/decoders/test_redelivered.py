@@ -34,14 +34,10 @@ def lines(kind: str, ats: Sequence[int], minutes: int = 0) -> list[bytes]:
     sent = NOON + datetime.timedelta(minutes=minutes)
     texts = [WRITERS[kind](change(at), sent) for at in ats]
     if kind == "canal-json" and minutes:
-        texts = [_shuffled(text) for text in texts]
+        messages = [json.loads(text) for text in texts]
+        messages = [each | {"mysqlType": dict(reversed(each["mysqlType"].items()))} for each in messages]
+        texts = [json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in messages]
     return [f"{text}\r\n".encode() for text in texts]
-
-
-def _shuffled(text: str) -> str:
-    message = json.loads(text)
-    message["mysqlType"] = dict(reversed(message["mysqlType"].items()))
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
 
 
 def redelivers(kind: str, cut: bytes, *later: bytes, options: CsvOptions = OPTIONS) -> bool:

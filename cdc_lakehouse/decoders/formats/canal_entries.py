@@ -144,7 +144,6 @@ def decode_packet(value: bytes | None) -> list[Message | MessageError]:
 
 
 FORMAT: Final = Format(
-    name="canal-entries",
     make=lambda options: decode,
     trailing_zeros_cut=True,
     in_table_order=True,
@@ -153,7 +152,6 @@ FORMAT: Final = Format(
 )
 PROTOBUF: Final = replace(
     FORMAT,
-    name="canal-protobuf",
     make=lambda options: decode_packet,
     transactions="none",
     # A message has many entries, each with its own position.

@@ -305,7 +305,6 @@ class FlatRows:
 
 
 FORMAT: Final = Format(
-    name="canal-json",
     make=lambda options: decode,
     trailing_zeros_cut=True,
     in_table_order=True,

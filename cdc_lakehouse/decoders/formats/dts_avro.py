@@ -350,7 +350,6 @@ def decode(value: bytes | None) -> Message:
 
 
 FORMAT: Final = Format(
-    name="dts-avro",
     make=lambda options: decode,
     labels="labels",
     transactions="some",

@@ -96,7 +96,6 @@ def _images(op: Literal["I", "U", "D"], message: _Message, swapped: bool) -> lis
 
 
 FORMAT: Final = Format(
-    name="dts-canal-json",
     make=lambda options: functools.partial(_decode, options.before_2022_03_20),
     row_reader=lambda options: (
         None if options.before_2022_03_20 else FlatRows(functools.partial(_parts, False), merged=True)

@@ -67,7 +67,6 @@ def _image_after(changed: Row, known: Row) -> Row:
 
 
 FORMAT: Final = Format(
-    name="shareplex-json",
     make=lambda options: decode,
     redelivery=Redelivery(messages_before=20_000),
     joined_update=_image_after,

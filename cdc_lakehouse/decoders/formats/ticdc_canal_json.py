@@ -596,7 +596,6 @@ class MessageColumns:
 
 
 FORMAT: Final = Format(
-    name="ticdc-canal-json",
     make=lambda options: functools.partial(_decode, options),
     text_of=text_or_value,
     row_reader=lambda options: FlatRows(parts_of, commit_ts_of) if options.tidb_extension else None,

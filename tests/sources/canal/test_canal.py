@@ -277,8 +277,6 @@ def test_wait_of_a_get_adds_to_the_time_for_its_answer() -> None:
         assert client.get(wait_seconds=30) is not None
 
 
-# --- Entries that come again ---
-
 PROTOS = Path("cdc_lakehouse/sources/canal/wire")
 ROOT = Path(__file__).parents[3]
 
