@@ -101,15 +101,8 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
             before, after = {name: text for name, text in before.items() if name in changed}, {**before, **after}
         if not (before if op == "D" else after):
             raise no_columns(kind)
-        yield RowChange(
-            database=header.schema_name,
-            table=header.table_name,
-            op=op,
-            before=None if op == "I" else before,
-            after=None if op == "D" else after,
-            types=types,
-            key=key,
-        )
+        images = None if op == "I" else before, None if op == "D" else after
+        yield RowChange(header.schema_name, header.table_name, op, *images, types, key)
 
 
 # Values of topics with several entries.

@@ -92,33 +92,17 @@ _IMAGE: Final = [
     _enum("EmptyObject", "NULL NONE"),
 ]
 _IMAGE_BY_NAME: Final = [branch if isinstance(branch, str) else branch["name"] for branch in _IMAGE]
+_SOURCE_TYPES: Final = "MySQL Oracle SQLServer PostgreSQL MongoDB Redis DB2 PPAS DRDS HBASE HDFS FILE OTHER"
+_OPERATIONS: Final = "INSERT UPDATE DELETE DDL BEGIN COMMIT ROLLBACK ABORT HEARTBEAT CHECKPOINT COMMAND FILL FINISH CONTROL RDB NOOP INIT"
 _SCHEMA: Final = _record(
-    "Record",
-    version="int",
-    id="long",
-    sourceTimestamp="long",
-    sourcePosition="string",
-    safeSourcePosition="string",
-    sourceTxid="string",
-    source=_record(
-        "Source",
-        sourceType=_enum(
-            "SourceType", "MySQL Oracle SQLServer PostgreSQL MongoDB Redis DB2 PPAS DRDS HBASE HDFS FILE OTHER"
-        ),
-        version="string",
-    ),
-    operation=_enum(
-        "Operation",
-        "INSERT UPDATE DELETE DDL BEGIN COMMIT ROLLBACK ABORT HEARTBEAT CHECKPOINT COMMAND FILL FINISH CONTROL RDB "
-        "NOOP INIT",
-    ),
-    objectName=["null", "string"],
-    processTimestamps=["null", {"type": "array", "items": "long"}],
-    tags={"type": "map", "values": "string"},
+    "Record", version="int", id="long", sourceTimestamp="long", sourcePosition="string", safeSourcePosition="string",
+    sourceTxid="string", source=_record("Source", sourceType=_enum("SourceType", _SOURCE_TYPES), version="string"),
+    operation=_enum("Operation", _OPERATIONS), objectName=["null", "string"],
+    processTimestamps=["null", {"type": "array", "items": "long"}], tags={"type": "map", "values": "string"},
     fields=["null", "string", {"type": "array", "items": _record("Field", name="string", dataTypeNumber="int")}],
     beforeImages=["null", "string", {"type": "array", "items": _IMAGE}],
     afterImages=["null", "string", {"type": "array", "items": _IMAGE_BY_NAME}],
-)
+)  # fmt: skip
 """The schema without `bornTimestamp`."""
 
 _PARSED: Final = fastavro.parse_schema(_SCHEMA)
