@@ -14,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
@@ -23,17 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from cdc_lakehouse.config.section import (
-    CronSchedule,
-    FilePath,
-    Section,
-    TextSettings,
-    TimeZone,
-    Uri,
-    anchor_uri,
-    key,
-    matching,
-)
+from cdc_lakehouse.config.section import CronSchedule, FilePath, Section, TextSettings, TimeZone, Uri, anchor_uri, key
 
 # The URI of a storage sink as it is given to TiCDC: with a query, whose options are keys in the configuration.
 
@@ -351,13 +340,16 @@ KafkaFormat = Literal[
 ]
 Offsets = dict[str, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(strict=True, ge=0)]]]
 """Offsets by topic and partition."""
-_Broker = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True),
-    matching(re.compile(".+"), "a broker's name is empty: write host:port"),
-]
+
+
+def _named(broker: str) -> str:
+    if not broker.strip():
+        raise ValueError("a broker's name is empty: write host:port")
+    return broker.strip()
+
+
 _Brokers = Annotated[
-    tuple[_Broker, ...],
+    tuple[Annotated[str, AfterValidator(_named)], ...],
     BeforeValidator(lambda given: given.split(",") if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]

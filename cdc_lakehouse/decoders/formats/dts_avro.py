@@ -93,7 +93,8 @@ _IMAGE: Final = [
 ]
 _IMAGE_BY_NAME: Final = [branch if isinstance(branch, str) else branch["name"] for branch in _IMAGE]
 _SOURCE_TYPES: Final = "MySQL Oracle SQLServer PostgreSQL MongoDB Redis DB2 PPAS DRDS HBASE HDFS FILE OTHER"
-_OPERATIONS: Final = "INSERT UPDATE DELETE DDL BEGIN COMMIT ROLLBACK ABORT HEARTBEAT CHECKPOINT COMMAND FILL FINISH CONTROL RDB NOOP INIT"
+_OPERATIONS: Final = """INSERT UPDATE DELETE DDL BEGIN COMMIT ROLLBACK ABORT HEARTBEAT CHECKPOINT COMMAND FILL FINISH
+    CONTROL RDB NOOP INIT"""
 _SCHEMA: Final = _record(
     "Record", version="int", id="long", sourceTimestamp="long", sourcePosition="string", safeSourcePosition="string",
     sourceTxid="string", source=_record("Source", sourceType=_enum("SourceType", _SOURCE_TYPES), version="string"),
