@@ -426,14 +426,8 @@ def test_dumped_time_is_shown_in_zone_of_feed_beside_any_bytes() -> None:
 @pytest.mark.parametrize("piece", [None, 10**6, 8 << 20, 10**8])
 def test_tasks_take_each_file_once_in_order(piece: int | None) -> None:
     for sizes in (
-        [],
-        [0],
-        [5] * 1000,
-        [10**9, 1, 1, 10**9],
-        [67 * 10**6] * 3,
-        [33 << 20] * 6,
-        list(range(0, 10**8, 10**6)),
-    ):
+        [], [0], [5] * 1000, [10**9, 1, 1, 10**9], [67 * 10**6] * 3, [33 << 20] * 6, list(range(0, 10**8, 10**6)),
+    ):  # fmt: skip
         files = [
             SegmentFile(SegmentRef(str(n), size, ""), str(n), json_context(), 1, pieces=size // (piece or size + 1) + 1)
             for n, size in enumerate(sizes)

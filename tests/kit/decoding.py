@@ -165,15 +165,9 @@ class Reading:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        is_strict: bool = False,
-        by_turns: bool = False,
-        at_once: int = 1000,
-        least: int = 1,
+        self, name: str, *, is_strict: bool = False, by_turns: bool = False, at_once: int = 1000, least: int = 1,
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._name, self._options = name, Options(**options)
         self._is_strict, self._by_turns, self._at_once, self._least = is_strict, by_turns, at_once, least
         self.events: Events = []

@@ -39,6 +39,7 @@ from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import SOURCES, capture
 from tests.kit.case_files import Case, evaluated, read_cases, text_of
 from tests.kit.memory import memory_below
+from tests.sources.canal import servers
 from tests.sources.canal.servers import (
     DONE,
     HANDSHAKE,
@@ -46,7 +47,6 @@ from tests.sources.canal.servers import (
     Binlog,
     Handler,
     HandMadeCanal,
-    batch,
     binlogs,
     canal_source,
     closed_port,
@@ -172,10 +172,9 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
 # --- Conversations ---
 
 NAMES = {
-    "OPENING": OPENING, "HANDSHAKE": HANDSHAKE, "DONE": DONE, "ENTRIES": ENTRIES, "OPENED": OPENED, "wire": wire,
-    "ELSEWHERE": (*OPENING[:4], refusal("destination:example should start first")), "batch": batch, "frame": frame,
-    "first_batch": first_batch,
-    "packet": packet, "refusal": refusal, "beat": packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
+    **vars(servers), "ENTRIES": ENTRIES, "OPENED": OPENED,
+    "ELSEWHERE": (*OPENING[:4], refusal("destination:example should start first")),
+    "beat": packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
     "LATE": refusal("something goes wrong, batchId:2 is not exist\nat com.alibaba.otter"),
     "raw": lambda **parts: frame(wire.Packet(**parts).SerializeToString()),
 }  # fmt: skip
