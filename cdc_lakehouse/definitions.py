@@ -19,7 +19,7 @@ from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.sensors import build_alerts, build_sensor
 from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
-from cdc_lakehouse.config.file import with_references
+from cdc_lakehouse.config.file import validate, with_references
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import known_tables
@@ -151,4 +151,4 @@ class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
             return configuration.load(folder / self.config)
         sections = {"lake": self.lake, "storage": self.storage, "feeds": None if self.feed is None else [self.feed]}
         given = {name: section for name, section in sections.items() if section is not None}
-        return configuration.validate(given, folder, f"the component in {folder}")
+        return validate(given, folder, f"the component in {folder}")

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cdc_lakehouse.config import AlertReceiver, EmailReceiver, SlackReceiver
+from cdc_lakehouse.config.file import AlertReceiver, EmailReceiver, SlackReceiver
 from cdc_lakehouse.errors import AlertNotSentError
 from cdc_lakehouse.operate.signals import Notification
 

@@ -36,7 +36,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from cdc_lakehouse.config import Address, CanalSource
+from cdc_lakehouse.config.sources import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError, TransientError
 from cdc_lakehouse.sources.canal.positions import PlacedEntry, placed
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire

@@ -14,7 +14,7 @@ import boto3
 import botocore.exceptions
 from obstore.auth.boto3 import Boto3CredentialProvider
 
-from cdc_lakehouse.config import S3Storage
+from cdc_lakehouse.config.storage import S3Storage
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
 
 if TYPE_CHECKING:
