@@ -181,27 +181,18 @@ def shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The columns of one file's rows after the leading ones."""
-
-    names: tuple[str, ...]
-    """The data columns, in the order of the row."""
-    handle_key: bool = False
-    """Whether a column for the handle key comes before them."""
-
-
 # The interface of file decoders: their input and output.
 
 
 @dataclass(frozen=True)
 class FileContext:
-    """The facts that a decoder needs of one file: its table, from its path, and with csv its options and layout."""
+    """The facts that a decoder needs of one file: its table, from its path, and with csv its options
+    and the names of the data columns, in the order of a row."""
 
     database: str
     table: str
     csv: CsvOptions | None = None
-    layout: Layout | None = None
+    columns: tuple[str, ...] | None = None
     end_ts: int = END_TS
     """The value of `positions.end_ts_at` when the file landed: so a file that is decoded again gives the same result.
     """

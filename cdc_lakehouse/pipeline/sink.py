@@ -21,7 +21,7 @@ from cdc_lakehouse.config import CsvOptions, FeedConfig
 from cdc_lakehouse.config.reporting import listed, plural
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
@@ -203,7 +203,7 @@ class Sink(LogSource):
             faults |= find_unreadable(raw, [segment for segment in segments if segment.segment not in faults])
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
-            layouts, unknown = dict[str, Layout](), dict[str, str]()
+            layouts, unknown = dict[str, tuple[str, ...]](), dict[str, str]()
             if source.csv is not None:
                 layouts, unknown = find_layouts(run, source.csv, self._schemas, readable)
             # When lines were ever decoded, or one of the first files has it, the other files are bad. Otherwise the
@@ -731,10 +731,10 @@ _SMALLEST_TSO: Final = 1 << 40
 
 @dataclass
 class _Columns:
-    """The layout of a version of a table, or the reason why there is none. `mistake` is a reason that an option of the
-    configuration causes; `by_header` says that a header gives the layout."""
+    """The columns of a table version's rows, or the reason why there are none. `mistake` is a reason that an option of
+    the configuration causes; `by_header` says that a header gives them."""
 
-    layout: Layout | None = None
+    layout: tuple[str, ...] | None = None
     reason: str = ""
     mistake: str | None = None
     by_header: bool = False
@@ -742,14 +742,14 @@ class _Columns:
 
 def find_layouts(
     run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]
-) -> tuple[dict[str, Layout], dict[str, str]]:
-    """Return the layouts of CSV segments, and the reasons why others have none. Raises `SourceError` when no row of a
-    new feed fits the configured options."""
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the columns of CSV segments' rows, and the reasons why others have none. Raises `SourceError` when no row
+    of a new feed fits the configured options."""
     groups: dict[tuple[str, int], list[Segment]] = defaultdict(list)
     for segment in segments:
         assert segment.table_version is not None, segment.segment
         groups[paths.table_directory(segment.segment, segment.table_version), segment.table_version].append(segment)
-    layouts, reasons, mistakes = dict[str, Layout](), dict[str, str](), dict[str, str]()
+    layouts, reasons, mistakes = dict[str, tuple[str, ...]](), dict[str, str](), dict[str, str]()
     changes = files.by_place  # Before there are threads.
 
     def columns_of(place: tuple[str, int]) -> _Columns:
@@ -769,7 +769,7 @@ def find_layouts(
             continue
         layouts |= dict.fromkeys(names, columns.layout)
         if columns.by_header:
-            missing = {column.name for column in changes[place].columns} - set(columns.layout.names)
+            missing = {column.name for column in changes[place].columns} - set(columns.layout)
             files.absent_from_rows[place] = frozenset(missing)
     is_new_feed = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if is_new_feed and len(mistakes) == len(groups) > 0:
@@ -802,7 +802,7 @@ def _columns(
     known = tuple(column.name for column in change.columns)
     leading = 4 + options.output_old_value + options.output_handle_key
     possible: list[tuple[str, ...]] | None = None
-    found = _Columns(Layout(known, options.output_handle_key))
+    found = _Columns(known)
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
         head = raw.head(segment, HEAD)
         fields = first_row(head, options, whole=len(head) < HEAD)
@@ -820,10 +820,10 @@ def _columns(
             continue
         header = header_names(head, options)
         if header is not None and len(header) - leading == values:
-            return _Columns(Layout(tuple(header[leading:]), options.output_handle_key), by_header=True)
+            return _Columns(tuple(header[leading:]), by_header=True)
         possible = list(candidates) if possible is None else possible
         if fitting := [names for names in possible if len(names) == values]:
-            return _Columns(Layout(fitting[0], options.output_handle_key))
+            return _Columns(fitting[0])
         schema = f"the schema file of version {change.commit_ts} {plural(len(known), 'column')}"
         found.layout, found.reason = None, f"the rows have {plural(values, 'value')}, {schema}"
         if values < len(known):

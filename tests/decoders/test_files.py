@@ -20,7 +20,7 @@ from cdc_lakehouse.config import Protocol, StorageConfig
 from cdc_lakehouse.config.sources import KafkaFormat
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders import text as quoted_text
-from cdc_lakehouse.decoders.format import FileContext, Layout
+from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, decode_rows
@@ -314,7 +314,7 @@ def test_batches_are_bounded() -> None:
     names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
     for content, columns, rows in ((b'"I","t","d",1,2\n' * 200_000, ("n",), 200_000), (wide, names, 5000)):
-        context = FileContext("d", "t", csv_options(), Layout(columns))
+        context = FileContext("d", "t", csv_options(), columns)
         batches = list(csv.decode(connection(), [content], context))
         assert sum(batch.num_rows for batch in batches) == rows
         assert max(batch.num_rows for batch in batches) <= 65_536

@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.positions import END_MS, END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF
-from cdc_lakehouse.decoders.format import FileContext, Layout, Options
+from cdc_lakehouse.decoders.format import FileContext, Options
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.dump import DumpContext, InsertReader, decode_rows
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import Form
@@ -57,7 +57,8 @@ def csv_context(
     of: tuple[str, str] = (DATABASE, TABLE),
     end_ts: int = END_TS,
 ) -> FileContext:
-    return FileContext(*of, options, Layout(tuple(names), handle_key), end_ts)
+    options = options.model_copy(update={"output_handle_key": handle_key})
+    return FileContext(*of, options, tuple(names), end_ts)
 
 
 def read_csv(content: bytes | Sequence[bytes], context: FileContext, piece: int = 1 << 20) -> Events:

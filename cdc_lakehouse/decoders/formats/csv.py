@@ -34,7 +34,7 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.format import FileContext, Layout, Sample
+from cdc_lakehouse.decoders.format import FileContext, Sample
 from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, Table, TextReader
 from cdc_lakehouse.errors import SourceError
 
@@ -51,16 +51,16 @@ _TRUTHS: Final = pa.array(["true", "false"])
 class CsvTable(Table):
     """The fields of a row: rows have the leading fields, then the data columns by number, without the handle key."""
 
-    def __init__(self, options: CsvOptions, layout: Layout, end_ts: int) -> None:
+    def __init__(self, options: CsvOptions, names: Sequence[str], end_ts: int) -> None:
         self.old_value = options.output_old_value
         self._null = options.null
         self._end_ts = end_ts
-        self._columns = len(layout.names)
+        self._columns = len(names)
         self._leading = IS_UPDATE + self.old_value
-        names = ("op", pa.string()), ("table_name", pa.string()), ("schema_name", pa.string())
-        leading = [*names, ("commit_ts", pa.int64()), ("is_update", pa.bool_())][: self._leading]
+        texts = ("op", pa.string()), ("table_name", pa.string()), ("schema_name", pa.string())
+        leading = [*texts, ("commit_ts", pa.int64()), ("is_update", pa.bool_())][: self._leading]
         data = [(str(number), pa.string()) for number in range(self._columns)]
-        super().__init__([*leading, *data], self._leading + layout.handle_key + self._columns)
+        super().__init__([*leading, *data], self._leading + options.output_handle_key + self._columns)
 
     def row(self, cells: Cells) -> tuple[object, ...] | str:
         try:
@@ -103,9 +103,11 @@ class CsvTable(Table):
         return [*rows, *texts[self.width - self._columns :]]
 
 
-def _events(context: FileContext, layout: Layout, rows: pa.RecordBatch, has_old: bool, line: int) -> pa.RecordBatch:
+def _events(
+    context: FileContext, names: Sequence[str], rows: pa.RecordBatch, has_old: bool, line: int
+) -> pa.RecordBatch:
     """Return the events of a file's rows from that line on; with `has_old` an UPDATE's two rows are one event."""
-    count, names, delete = rows.num_rows, layout.names, _mask(pc.equal(rows.column(OP), "D"))
+    count, delete = rows.num_rows, _mask(pc.equal(rows.column(OP), "D"))
     # Which rows are the old row of an UPDATE whose new row comes next.
     updates = np.zeros(count, bool)
     if has_old and count > 1:
@@ -152,10 +154,10 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in parts that are cut anywhere, into batches of `DECODED` of some ten megabytes and at
     most 65,536 rows. `piece` is the number of bytes that are read at a time."""
-    options, layout = context.csv, context.layout
+    options, names = context.csv, context.columns
     assert options is not None, "they are known of each file of csv"
-    assert layout is not None, "it is known of each file of csv"
-    dialect, fields, parts = Dialect.of_csv(options), CsvTable(options, layout, context.end_ts), iter(parts)
+    assert names is not None, "they are known of each file of csv"
+    dialect, fields, parts = Dialect.of_csv(options), CsvTable(options, names, context.end_ts), iter(parts)
     head, at, header = b"", 0, False
     for part in parts:
         head += part
@@ -163,7 +165,7 @@ def decode(
         if len(head) > at + len(HEADER):
             break
     # An UPDATE needs two rows.
-    limit, line, held = max(2, most_rows(layout.names)), 2 if header else 1, None
+    limit, line, held = max(2, most_rows(names)), 2 if header else 1, None
     for found in text.read_rows(
         TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece
     ):
@@ -177,10 +179,10 @@ def decode(
             if stop == start:
                 held = rows.slice(start)
                 break
-            yield _events(context, layout, rows.slice(start, stop - start), fields.old_value, line)
+            yield _events(context, names, rows.slice(start, stop - start), fields.old_value, line)
             start, line = stop, line + stop - start
     if held is not None:
-        yield _events(context, layout, held, fields.old_value, line)
+        yield _events(context, names, held, fields.old_value, line)
 
 
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
