@@ -42,7 +42,7 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.formats.dump import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import CdcError, PermanentError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import KeyColumn, keys_changed_above
+from cdc_lakehouse.lake.current.keyed_events import keys_changed_above
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.files import column as column_of_field
@@ -234,7 +234,7 @@ class Sides:
     source: Side
     lake: Side
     columns: tuple[tuple[str, ColumnType], ...]
-    key: tuple[KeyColumn, ...]
+    key: tuple[tuple[Column, ColumnType], ...]
     left_out: Mapping[str, str]
 
 
@@ -322,7 +322,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         Side(database_sql, name.quoted, tuple(texts), len(key), buckets, database.stream),
         Side(value_parsing, _ROWS, tuple(values), len(key), buckets, query),
         tuple((each.own.name, each.type) for each in ordered),
-        tuple(KeyColumn(each.own.name, each.own.type, each.type, each.form) for each in key),
+        tuple((each.own, each.type) for each in key),
         left_out,
     )
 

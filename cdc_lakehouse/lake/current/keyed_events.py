@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, Form, type_change
+from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, form_of, type_change
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
@@ -354,27 +354,34 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
 def keyed_texts(decoded: pa.RecordBatch, segment: str, table_no: int, key_columns: Sequence[str]) -> pa.Table:
     """Return rows of a dump as keyed events of a table's first version, with columns of `TEXT_OF` instead of images."""
     given, count = dict(zip(decoded.schema.names, decoded.columns, strict=True)), decoded.num_rows
-    same = {"table_no": table_no, "upsert": True, "is_insert": True, "version_no": 0, "image": None, "segment": segment}
-    columns = {name: pa.repeat(pa.scalar(each, KEYED_EVENTS.field(name).type), count) for name, each in same.items()}
     nothing = pa.nulls(count, pa.string())
     key = pa.table({f"new{n}": given.get(f"{TEXT_OF}{name}", nothing) for n, name in enumerate(key_columns)})
-    columns |= {"key": _lists(key, "new", np.full(count, len(key_columns))), "line": given["line"]}
-    columns |= {"stage": pa.array(given["commit_ts"].to_numpy() * 2 + 1), "commit_ts": given["commit_ts"]}
-    return pa.table({**columns, **{name: each for name, each in given.items() if name.startswith(TEXT_OF)}})
+    columns = {
+        "key": _lists(key, "new", np.full(count, len(key_columns))),
+        "stage": pa.array(given["commit_ts"].to_numpy() * 2 + 1),
+        **{name: given[name] for name in ("line", "commit_ts")},
+    }
+    same = {"table_no": table_no, "upsert": True, "is_insert": True, "version_no": 0, "segment": segment}
+    texts = {name: each for name, each in given.items() if name.startswith(TEXT_OF)}
+    return pa.table({**sql.by_name(_keyed(count, columns, same)), **texts})
+
+
+def _keyed(count: int, columns: Mapping[str, Any], same: Mapping[str, Any]) -> pa.Table:
+    """Return keyed events with these columns; others have the same value in all rows, by default NULL."""
+    return pa.table(
+        [
+            columns[each.name] if each.name in columns else pa.repeat(pa.scalar(same.get(each.name), each.type), count)
+            for each in KEYED_EVENTS
+        ],
+        KEYED_EVENTS,
+    )
 
 
 def key_deletes(keys: pa.Table) -> pa.Table:
     """Return for each row (table_no, key) a keyed event that deletes the key before all events, so that a key without
     an event is deleted."""
-    count = keys.num_rows
-    columns = {
-        "table_no": keys.column("table_no"),
-        "key": keys.column("key"),
-        "stage": pa.repeat(pa.scalar(BEFORE_ALL, pa.int64()), count),
-        "upsert": pa.repeat(False, count),
-        "is_insert": pa.repeat(False, count),
-    }
-    return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
+    columns = {name: keys.column(name) for name in ("table_no", "key")}
+    return _keyed(keys.num_rows, columns, {"stage": BEFORE_ALL, "upsert": False, "is_insert": False})
 
 
 # Find the latest change of each key among the keyed events of a task (`KEYED_EVENTS`).
@@ -435,35 +442,25 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
 # Read the keys that events above a commit-ts change, without a JVM.
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A column of a key: its name and its type in the log, its type in the source, and its form in a row's text (see
-    `mysql_types.Form`)."""
-
-    name: str
-    type: ColumnType
-    source_type: ColumnType
-    form: Form
-
-
 def keys_changed_above(
     lake: Lake,
     feed: str,
     names: Sequence[tuple[str, str]],
     commit_ts: int,
-    key: Sequence[KeyColumn],
+    key: Sequence[tuple[Column, ColumnType]],
     value_format: ValueFormat,
 ) -> Iterator[str]:
     """Yield the MD5 of each key's text in events with a greater commit-ts, for a table by all its names (database,
-    table). A key can occur several times."""
+    table). A key can occur several times. `key` are its columns in the log, with their types in the source."""
     reader = event_reader(lake, feed)
     if reader is None:
         return
-    wanted = set(names)
-    values = ", ".join(f"{value_parsing.value(f't{n}', part.type, value_format)} AS v{n}" for n, part in enumerate(key))
+    wanted, types = set(names), [column.type for column, _ in key]
+    values = ", ".join(f"{value_parsing.value(f't{n}', kind, value_format)} AS v{n}" for n, kind in enumerate(types))
     parts = [
-        in_row(value_text(f"v{n}", part.source_type, value_format.type_of(part.type), value_format), part.form)
-        for n, part in enumerate(key)
+        in_row(value_text(f"v{n}", source_type, value_format.type_of(types[n]), value_format), form)
+        for n, (_, source_type) in enumerate(key)
+        if (form := form_of(source_type)) is not None
     ]
     query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
     for events in reader.read(wanted, commit_ts + 1, END_TS):
@@ -477,19 +474,15 @@ def keys_changed_above(
             if image is not None
         ]
         if found:
-            texts = {
-                f"t{n}": pa.array([image.get(part.name) for image in found], pa.string()) for n, part in enumerate(key)
-            }
+            texts = {f"t{n}": [image.get(column.name) for image in found] for n, (column, _) in enumerate(key)}
+            of_keys = {name: pa.array(each, pa.string()) for name, each in texts.items()}
             with sql.database() as connection:
-                digests = sql.query(connection, query, key_texts=pa.table(texts)).column("digest").to_pylist()
+                digests = sql.query(connection, query, key_texts=pa.table(of_keys)).column("digest").to_pylist()
             yield from digests
 
 
-BLOCKS: Final = pa.schema(
-    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
-)
-"""A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
-bytes."""
+BLOCKS: Final = pa.schema([("task", pa.int32()), ("events", pa.binary()), ("file", pa.string())])
+"""A block for a task: the task's number, and either the block itself (`events`) or its file."""
 TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """The input of tasks, by their number: rows with a pickled `plan`, and blocks."""
 
@@ -498,7 +491,6 @@ _Result = TypeVar("_Result")
 Work = Callable[[Sequence[_Plan], pa.Table], Iterable[_Result]]
 """Takes the plans of a task and its events, with the columns of `KEYED_EVENTS`."""
 
-_IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
 """The size of the event files that one reading task gets."""
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
@@ -557,21 +549,13 @@ def divided(
         keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
     parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
     blocks: list[dict[str, Any]] = []
-    if directory is None:
-        for part in parts:
-            with pa.BufferOutputStream() as sink:
-                _write(sink, part, _COMPRESSED)
-                blocks.append({"events": sink.getvalue().to_pybytes()})
-    else:
-        file = str(Path(directory, uuid.uuid4().hex))
-        with _local_disk(), pa.OSFile(file, "wb") as sink:
-            for part in parts:
-                start = sink.tell()
-                _write(sink, part, _PLAIN)
-                blocks.append({"file": file, "start": start, "size": sink.tell() - start})
-    return pa.RecordBatch.from_pylist(
-        [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
-    )
+    for task, part in zip(found.tolist(), parts, strict=True):
+        file = None if directory is None else str(Path(directory, uuid.uuid4().hex))
+        with _local_disk(), pa.BufferOutputStream() if file is None else pa.OSFile(file, "wb") as sink:
+            with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_COMPRESSED if file is None else _PLAIN) as stream:
+                stream.write_table(part)
+            blocks.append({"task": task, "file": file, "events": None if file else sink.getvalue().to_pybytes()})
+    return pa.RecordBatch.from_pylist(blocks, BLOCKS)
 
 
 def work_by_key(
@@ -651,19 +635,12 @@ def _local_disk() -> Iterator[None]:
         raise TransientError(f"Spark's local directory: {error}", advice=advice) from error
 
 
-def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
-    with pa.ipc.new_stream(sink, KEYED_EVENTS, options=options) as stream:
-        stream.write_table(keyed)
-
-
 def events_of_blocks(rows: pa.Table) -> pa.Table:
     """Return the keyed events of blocks, which are rows with the columns of `BLOCKS`; rows without `events` and `file`
     are skipped. Raises `TransientError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]
-    files = rows.filter(rows.column("file").is_valid())
     with _local_disk():
-        for file, start, size in zip(*(files.column(name).to_pylist() for name in _IN_FILE), strict=True):
+        for file in rows.column("file").drop_null().to_pylist():
             with pa.OSFile(file) as source:
-                source.seek(start)
-                sources.append(source.read_buffer(size))
+                sources.append(source.read_buffer())
     return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])
