@@ -17,6 +17,7 @@ version, `c3` its current value in the table.
 
 from __future__ import annotations
 
+import bisect
 import datetime
 import decimal
 import functools
@@ -46,7 +47,7 @@ from cdc_lakehouse.changelog.ddl.partitions import HashRows, ListRows, RangeRows
 from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, converts, promotable, type_text
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.arrow import pc, where
+from cdc_lakehouse.decoders.arrow import Mask, pc, where
 from cdc_lakehouse.decoders.event_schema import TEXT_OF, image_of
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
@@ -240,32 +241,27 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
     return _table(given["row"], target, columns, fault, zeros)
 
 
-def _table(
-    row: Any, target: Target, columns: Mapping[int, Any], fault: np.ndarray[Any, Any], zeros: np.ndarray[Any, Any]
-) -> pa.Table:
+def _table(row: Any, target: Target, columns: Mapping[int, Any], fault: Mask, zeros: np.ndarray[Any, Any]) -> pa.Table:
     values = {f"c{column.id}": columns[column.id] for column in target.columns}
     return pa.table({"row": row, **values, "fault": pa.array(fault), "zero_dates": pa.array(zeros)})
 
 
 def _read(
     texts: Sequence[tuple[Any, Sequence[ColumnType]]], count: int, connection: Any, value_format: ValueFormat
-) -> tuple[list[Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+) -> tuple[list[Any], Mask, np.ndarray[Any, Any]]:
     """Read texts, (column, its types from then to now), of `count` rows as values of the last type. Return also whether
     a text of a row cannot be read, and how many of a row are zero dates that became NULL."""
-    statements = [_reading(tuple(types), value_format) for _, types in texts]
-    read = sql.over_columns(
-        connection, [(each, text) for each, (text, _) in zip(statements, texts, strict=True) if each is not None]
-    )
-    rest = iter(read)
+    columns = [text for text, _ in texts]
+    statements = {
+        place: each for place, (_, types) in enumerate(texts) if (each := _reading(tuple(types), value_format))
+    }
+    read = sql.over_columns(connection, [(each, columns[place]) for place, each in statements.items()])
     fault, zeros = np.zeros(count, np.bool_), np.zeros(count, np.int32)
-    for each in read:
-        if "fault" in each.column_names:
-            fault |= each.column("fault").to_numpy()
-        if "zero" in each.column_names:
-            zeros += each.column("zero").to_numpy()
-    columns = [
-        text if each is None else next(rest).column("value") for each, (text, _) in zip(statements, texts, strict=True)
-    ]
+    for place, rows in zip(statements, read, strict=True):
+        columns[place] = rows.column("value")
+        fault |= rows.column("fault").to_numpy()
+        if "zero" in rows.column_names:
+            zeros += rows.column("zero").to_numpy()
     return columns, fault, zeros
 
 
@@ -887,14 +883,8 @@ def _evaluated(text: str, zone: datetime.tzinfo) -> str:
     # The seconds of the time that clocks of the zone show: of the first where they show it twice. A time that they skip
     # is the end of the skip.
     first, second = (int(moment.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
-    if first <= second:
-        return str(first)
-    # The clocks are put forward between the two.
-    offset = datetime.datetime.fromtimestamp(first, zone).utcoffset()
-    while first - second > 1:
-        middle = (first + second) // 2
-        if datetime.datetime.fromtimestamp(middle, zone).utcoffset() == offset:
-            first = middle
-        else:
-            second = middle
+    if first > second:  # The clocks are put forward between the two.
+        between = range(second, first + 1)
+        shown = functools.partial(datetime.datetime.fromtimestamp, tz=zone)
+        first = between[bisect.bisect(between, moment, key=lambda at: shown(at).replace(tzinfo=None))]
     return str(first)
