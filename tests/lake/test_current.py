@@ -1,5 +1,5 @@
 """Current-state tables: they are found by what they are, not by what they are called. Which tags a commit makes and
-removes, and which state readers are shown. Names of the source as names of the lake, and names that are in lakes."""
+removes, and which state readers are shown. Names of the source as names of the lake."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables, ShownState, plan_tags, schema_fingerprint, shown_state
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
 from tests.changelog.statements import history
+from tests.kit.case_files import Case, bytes_of, evaluated, read_cases
 from tests.kit.lakes import TestLake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, make_current_table, text
 
@@ -145,39 +145,25 @@ def name_of(tag: str) -> str:
     return f"cut_{at(tag[1:])}" if tag[0] == "c" else f"day_2026-03-{tag[1:]}" if tag[1:].isdigit() else tag
 
 
-@pytest.mark.parametrize(
-    ("tags", "shown", "now", "added", "moved", "removed"),
-    [
-        # The state that is replaced is tagged, for each day that it was the last of, too.
-        ("", "5.9", "5.10", "c5.9", "", ""),
-        ("", "3.9", "5.10", "c3.9 d03 d04", "", ""),
-        # At midnight the day is over; a day that is not kept any more gets none.
-        ("", "4.9", "5", "c4.9 d04", "", ""),
-        ("", "1", "20", "c1 d17 d18 d19", "", ""),
-        # A tag lasts as long as its state is in the window: the second ended at 12 o'clock, the first before that.
-        ("c1 c4.9 c4.12 d01 d02", "5.1", "5.10", "c5.1", "", "c1 d01"),
-        # Another cut at the same checkpoint takes the place of its state.
-        ("", "5.9", "5.9", "", "", ""),
-        ("c5.9", "5.9", "5.10", "", "c5.9", ""),
-        ("", "", "5", "", "", ""),
-        # Switched off; those of others stay.
-        ("c4.9 d04 release day_of_reckoning day_2026-13-77", "5.9", "5.10", "", "", "c4.9 d04"),
-    ],
-)
-def test_tags_follow_from_states_and_days(
-    tags: str, shown: str, now: str, added: str, moved: str, removed: str
-) -> None:
-    """The state that was shown is snapshot 7, tags are of others."""
+def tags_changed(line: str) -> str:
+    """The tags that a commit adds, moves and removes: `tags | the state that was shown | now`, or `none`. That
+    state is snapshot 7, tags are of others. Tags are in the order of their names."""
+    tags, shown, now = (part.strip().replace("none", "") for part in line.split("|"))
     kept = (0, 0) if "release" in tags else (24, 3)
     config = CutsConfig(keep_all_hours=kept[0], keep_daily_days=kept[1])
     state = ShownState(7, at(shown)) if shown else None
     before = {name_of(tag): number for number, tag in enumerate(tags.split())}
     changes = plan_tags(before, state, at(now), config)
-    gone = dict.fromkeys(map(name_of, removed.split()))
-    assert changes == {name_of(tag): 7 for tag in [*added.split(), *moved.split()]} | gone
+    assert {*changes.values()} <= {7, None}
     # A commit that is tried again finds its tags.
     after = {name: id for name, id in {**before, **changes}.items() if id is not None}
     assert plan_tags(after, state, at(now), config) == {}
+    hours = [f"{day}.{hour}" for day in range(1, 32) for hour in range(24)]
+    short = {name_of(tag): tag for tag in [*(f"d{day:02d}" for day in range(1, 32)), *(f"c{hour}" for hour in hours)]}
+    ways = {name: "removed" if id is None else "moved" if name in before else "added" for name, id in changes.items()}
+    words = ("added", "moved", "removed")
+    found = [(word, [short[name] for name in sorted(ways) if ways[name] == word]) for word in words]
+    return "; ".join(f"{word} {' '.join(tags)}" for word, tags in found if tags) or "nothing"
 
 
 def test_state_that_is_shown_is_the_newest_that_a_cut_names(lake: TestLake) -> None:
@@ -233,26 +219,15 @@ def test_encoded_name_is_decoded_and_fits_any_catalog(name: str) -> None:
     assert "." not in encode_namespace(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "namespace"),
-    [
-        # What fits stays as it is, what does not is percent-encoded.
-        *(
-            (name, name, name)
-            for name in ("orders", "Order Lines", "100%", "%zz", "订单", "a`b", "it's", "a-b_c", "#1")
-        ),
-        ("a.b", "a.b", "a%2Eb"),
-        ("a/b", "a%2Fb", "a%2Fb"),
-        ("50%25", "50%2525", "50%2525"),
-        ("tab\there", "tab%09here", "tab%09here"),
-        # The namespaces of feeds' own tables, in catalogs that tell no case apart too.
-        ("cdc_shop", "cdc_shop", "%63dc_shop"),
-        ("CDC_shop", "CDC_shop", "%43DC_shop"),
-        ("cdc", "cdc", "cdc"),
-    ],
-)
-def test_name_is_encoded_as_lakes_have_it(name: str, table: str, namespace: str) -> None:
-    assert (encode_table(name), encode_namespace(name)) == (table, namespace)
+def encoded(name: str) -> str:
+    """A name as that of a table and of a namespace; once where they are the same."""
+    text = bytes_of(name).decode()
+    return " and ".join(dict.fromkeys((encode_table(text), encode_namespace(text))))
+
+
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/current.txt"), ids=str)
+def test_tags_and_names_are_those_of_the_case(case: Case, update: bool) -> None:
+    case.compare(evaluated(case, {"tags_changed": tags_changed, "encoded": encoded}), update=update)
 
 
 def parts_in_spark(sql: str) -> list[str]:
@@ -277,17 +252,3 @@ def test_path_part_is_harmless(name: str) -> None:
     assert part.isascii()
     assert not set(part) & set("/\\.:%?#*~ ")
     assert len(part) == len(name)
-
-
-IN_LAKES = """
-batch checkpoint-ts offsets row-count schema-versions settings held oldest-date whole-at unclear holder
-unmarked-batches superseded landed. batch-segments first-batch removed-upto canal-position canal-repeats feed database
-table incarnation applied-ts applied-batch lineage columns dropped-ts key compacted-at keys-touched rows-written
-rows-removed
-"""
-
-
-def test_properties_have_the_names_that_lakes_have() -> None:
-    """In the order of the module: lakes of before are not understood by another one."""
-    found = [value for value in vars(names).values() if isinstance(value, str) and value.startswith("cdc.")]
-    assert found == [f"cdc.{name}" for name in IN_LAKES.split()]
