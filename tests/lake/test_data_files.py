@@ -25,40 +25,11 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import FloatType, ListType, NestedField
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake import files
-from cdc_lakehouse.lake.files import (
-    DataFileWriter,
-    StoredDeletes,
-    StoredFile,
-    column,
-    delete_rows,
-    live_files,
-    may_hold,
-    read_deleted,
-    read_deletes,
-    read_rows,
-    write_file,
-    write_vectors,
-)
 
 IO = PyArrowFileIO()
 UTC = datetime.UTC
@@ -70,35 +41,38 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
 
 
 _FLOATS = st.floats(width=32, allow_nan=False)
-TYPES: dict[str, tuple[IcebergType, st.SearchStrategy[Any]]] = {
-    "int": (IntegerType(), st.integers(-(2**31), 2**31 - 1)),
-    "long": (LongType(), st.integers(-(2**63), 2**63 - 1)),
-    "float": (FloatType(), _FLOATS),
-    "double": (DoubleType(), st.floats(allow_nan=False)),
-    "small": (DecimalType(9, 2), decimals(9, 2)),
-    "middle": (DecimalType(18, 4), decimals(18, 4)),
-    "large": (DecimalType(38, 10), decimals(38, 10)),
-    "string": (StringType(), st.text(st.characters(codec="utf-8"), max_size=40)
+VECTOR = ListType(100, FloatType(), element_required=False)
+TYPES: dict[str, tuple[str | ListType, st.SearchStrategy[Any]]] = {
+    "int": ("int", st.integers(-(2**31), 2**31 - 1)),
+    "long": ("long", st.integers(-(2**63), 2**63 - 1)),
+    "float": ("float", _FLOATS),
+    "double": ("double", st.floats(allow_nan=False)),
+    "small": ("decimal(9, 2)", decimals(9, 2)),
+    "middle": ("decimal(18, 4)", decimals(18, 4)),
+    "large": ("decimal(38, 10)", decimals(38, 10)),
+    "string": ("string", st.text(st.characters(codec="utf-8"), max_size=40)
                | st.text(st.sampled_from("a\ud7ff\ue000\U0010ffff"), min_size=15, max_size=20)),
-    "binary": (BinaryType(), st.binary(max_size=40) | st.binary(max_size=3).map(lambda end: b"\xff" * 15 + end)),
-    "date": (DateType(), st.dates()),
-    "datetime": (TimestampType(), st.datetimes()),
-    "timestamp": (TimestamptzType(), st.datetimes(timezones=st.just(UTC))),
-    "vector": (ListType(100, FloatType(), element_required=False), st.lists(st.none() | _FLOATS, max_size=3)),
-    "flag": (BooleanType(), st.booleans()),
+    "binary": ("binary", st.binary(max_size=40) | st.binary(max_size=3).map(lambda end: b"\xff" * 15 + end)),
+    "date": ("date", st.dates()),
+    "datetime": ("timestamp", st.datetimes()),
+    "timestamp": ("timestamptz", st.datetimes(timezones=st.just(UTC))),
+    "vector": (VECTOR, st.lists(st.none() | _FLOATS, max_size=3)),
+    "flag": ("boolean", st.booleans()),
 }  # fmt: skip
-SCHEMA = Schema(*(NestedField(number, name, type) for number, (name, (type, _)) in enumerate(TYPES.items(), start=1)))
+
+
+def schema_of(**types: Any) -> Schema:
+    return Schema(*(NestedField(number, name, type) for number, (name, type) in enumerate(types.items(), start=1)))
+
+
+SCHEMA = schema_of(**{name: type for name, (type, _) in TYPES.items()})
 ORDERED = [field for field in SCHEMA.fields if field.name != "vector"]
 ROWS = st.lists(
     st.fixed_dictionaries({name: st.none() | values for name, (_, values) in TYPES.items()}), min_size=1, max_size=8
 )
 
 
-def schema_of(**types: IcebergType) -> Schema:
-    return Schema(*(NestedField(number, name, type) for number, (name, type) in enumerate(types.items(), start=1)))
-
-
-def stored(text: str) -> StoredFile:
+def stored(text: str) -> files.StoredFile:
     """A file as a table's manifest has it."""
     file = json.loads(text)
     lower, upper = (
@@ -106,24 +80,24 @@ def stored(text: str) -> StoredFile:
         for key in ("lower-bounds", "upper-bounds")
     )
     bounds = {id: (lower.get(id), upper.get(id)) for id in lower | upper}
-    return StoredFile(file["file-path"], file["file-size-in-bytes"], file["record-count"], bounds)
+    return files.StoredFile(file["file-path"], file["file-size-in-bytes"], file["record-count"], bounds)
 
 
-def stored_deletes(text: str) -> StoredDeletes:
+def stored_deletes(text: str) -> files.StoredDeletes:
     file = json.loads(text)
     is_vector = file["file-format"] != "parquet"
     place = (file["content-offset"], file["content-size-in-bytes"]) if is_vector else None
-    return StoredDeletes(file["file-path"], file["record-count"], text, place)
+    return files.StoredDeletes(file["file-path"], file["record-count"], text, place)
 
 
-def written(path: Path, schema: Schema, rows: pa.Table, **properties: str) -> StoredFile:
+def written(path: Path, schema: Schema, rows: pa.Table, **properties: str) -> files.StoredFile:
     """A file of a table with these properties, `_` for `-` in their ends."""
     names = {f"write.parquet.{name.replace('_', '-')}": value for name, value in properties.items()}
-    return stored(write_file(IO, str(path), schema, rows, names))
+    return stored(files.write_file(IO, str(path), schema, rows, names))
 
 
-def read(file: StoredFile, schema: Schema, field_ids: Sequence[int], **options: Any) -> list[dict[str, Any]]:
-    return [row for part in read_rows(IO, file, schema, field_ids, **options) for row in part.to_pylist()]
+def read(file: files.StoredFile, schema: Schema, field_ids: Sequence[int], **options: Any) -> list[dict[str, Any]]:
+    return [row for part in files.read_rows(IO, file, schema, field_ids, **options) for row in part.to_pylist()]
 
 
 @settings(max_examples=40)
@@ -138,13 +112,14 @@ def test_rows_are_read_as_written_and_found_by_their_bounds(
     """Bounds are those of all row groups. Whatever a range leaves out has no value in it."""
     path = tmp_path_factory.mktemp("files") / "a.parquet"
     table = pa.Table.from_pylist(rows, schema_to_pyarrow(SCHEMA, include_field_ids=False))
-    text = write_file(IO, str(path), SCHEMA, table, {"write.parquet.row-group-limit": group})
+    text = files.write_file(IO, str(path), SCHEMA, table, {"write.parquet.row-group-limit": group})
     file, metrics = stored(text), json.loads(text)
     assert (file.record_count, file.size) == (len(rows), path.stat().st_size)
     assert len(metrics["split-offsets"]) == -(-len(rows) // int(group))
     ids = {field.name: field.field_id for field in SCHEMA.fields}
     assert read(file, SCHEMA, [*ids.values()]) == [
-        {**{column(id): row[name] for name, id in ids.items()}, "position": number} for number, row in enumerate(rows)
+        {**{files.column(id): row[name] for name, id in ids.items()}, "position": number}
+        for number, row in enumerate(rows)
     ]
     nulls = dict(zip(*metrics["null-value-counts"].values(), strict=True))
     for field in ORDERED:
@@ -152,15 +127,13 @@ def test_rows_are_read_as_written_and_found_by_their_bounds(
         values = [row[name] for row in rows if row[name] is not None]
         assert (id in file.bounds, nulls[id]) == (bool(values), len(rows) - len(values))
         if values and name not in ("string", "binary", "date", "datetime", "timestamp"):
-            assert [from_bytes(field.field_type, bound or b"") for bound in file.bounds[id]] == [
-                min(values),
-                max(values),
-            ]
+            bounds = [from_bytes(field.field_type, bound or b"") for bound in file.bounds[id]]
+            assert bounds == [min(values), max(values)]
         low, high = sorted([other[name], values[0] if values else other[name]])
         for ends in ((low, high), (None, high), (low, None), *((value, value) for value in values[:2])):
             wanted = [v for v in values if (ends[0] is None or v >= ends[0]) and (ends[1] is None or v <= ends[1])]
-            seen = [row[column(id)] for row in read(file, SCHEMA, [id], between={id: ends})]
-            assert all(value in seen for value in wanted) and (may_hold(file, SCHEMA, {id: ends}) or not wanted)
+            seen = [row[files.column(id)] for row in read(file, SCHEMA, [id], between={id: ends})]
+            assert all(value in seen for value in wanted) and (files.may_hold(file, SCHEMA, {id: ends}) or not wanted)
 
 
 # --- Deleted rows ---
@@ -181,22 +154,22 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
     """The last ones are of the second format version. Each data file has one delete file, which PyIceberg reads too,
     and a long run of rows is small."""
     directory = tmp_path_factory.mktemp("files")
-    schema = schema_of(id=LongType())
+    schema = schema_of(id="long")
     real = written(directory / "a", schema, pa.table({"id": range(0, 2000, 2)}), row_group_limit=str(group))
-    file, other, gone = StoredFile(name, 1, 10**12), StoredFile(f"{name} 2", 1, 10**12), set[int]()
+    file, other, gone = files.StoredFile(name, 1, 10**12), files.StoredFile(f"{name} 2", 1, 10**12), set[int]()
     for number, positions in enumerate(deleted, 1):
         version, gone = versions[number == len(deleted)], gone | positions
         wanted = BitMap64(positions)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "_BATCH_ROWS", max(7, len(gone) // 3))
-            added, replaced = delete_rows(
+            added, replaced = files.delete_rows(
                 IO, str(directory), _PROPERTIES, version, [file, other], {name: wanted, other.path: BitMap64()}
             )
         assert replaced == [each.content_file for each in file.deletes] and wanted == BitMap64(positions)
         (deletes,) = map(stored_deletes, added)
         file = replace(file, deletes=(deletes,))
         assert (deletes.place is not None) == (version == 3)
-        assert set(read_deleted(IO, file)) == gone and file.deleted_rows == len(gone)
+        assert set(files.read_deleted(IO, file)) == gone and file.deleted_rows == len(gone)
         told, path = json.loads(added[0]), Path(deletes.path.removeprefix("file://"))
         size, count = told["file-size-in-bytes"], told["record-count"]
         assert (told["referenced-data-file"], size, count) == (name, path.stat().st_size, len(gone))
@@ -223,7 +196,7 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
 def test_damaged_vector_is_seen(tmp_path: Path) -> None:
     """Each byte that is another, and a place or count that is."""
     first, _ = map(
-        stored_deletes, write_vectors(IO, str(tmp_path / "v"), {"a": BitMap64([1, 2**33]), "b": BitMap64([1])})
+        stored_deletes, files.write_vectors(IO, str(tmp_path / "v"), {"a": BitMap64([1, 2**33]), "b": BitMap64([1])})
     )
     assert first.place is not None
     offset, size = first.place
@@ -233,27 +206,27 @@ def test_damaged_vector_is_seen(tmp_path: Path) -> None:
         damaged[offset + position] ^= 0x10
         path.write_bytes(damaged)
         with pytest.raises(StoredFormError, match=r"/v, offset \d+, cannot be used"):
-            read_deletes(IO, first, "a")
+            files.read_deletes(IO, first, "a")
     path.write_bytes(content)
     for wrong in ({"place": (offset + 1, size)}, {"place": (offset, size - 1)}, {"place": (offset, 0)},
                   {"place": (len(content), size)}, {"cardinality": 4}):  # fmt: skip
         with pytest.raises(StoredFormError, match="cannot be used"):
-            read_deletes(IO, replace(first, **wrong), "a")
+            files.read_deletes(IO, replace(first, **wrong), "a")
     path.write_bytes(content[: offset + 10])
     with pytest.raises(StoredFormError, match="length"):
-        read_deletes(IO, first, "a")
+        files.read_deletes(IO, first, "a")
 
 
 def test_damaged_positions_are_seen(tmp_path: Path) -> None:
-    (added,), _ = delete_rows(IO, f"{tmp_path}", {}, 2, [StoredFile("a", 1, 9)], {"a": BitMap64([1, 5])})
+    (added,), _ = files.delete_rows(IO, f"{tmp_path}", {}, 2, [files.StoredFile("a", 1, 9)], {"a": BitMap64([1, 5])})
     positions = stored_deletes(added)
     path = Path(positions.path)
     with pytest.raises(StoredFormError, match="0 rows of b, not 2"):
-        read_deletes(IO, positions, "b")
+        files.read_deletes(IO, positions, "b")
     pq.write_table(pa.table({"file_path": ["a", "a"]}), path)
     for _ in range(2):
         with pytest.raises(StoredFormError, match=r"-deletes\.parquet"):
-            read_deletes(IO, positions, "a")
+            files.read_deletes(IO, positions, "a")
         path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -266,16 +239,16 @@ _NAN = float("nan")
 @pytest.mark.parametrize(
     ("type", "values", "inside", "outside"),
     [
-        (LongType(), [0, 999], [(999, None), (None, 0), (5, 6)], [(1000, None), (None, -1)]),
-        (StringType(), ["0000", "0999"], [("0", "1")], [("1", "2")]),
+        ("long", [0, 999], [(999, None), (None, 0), (5, 6)], [(1000, None), (None, -1)]),
+        ("string", ["0000", "0999"], [("0", "1")], [("1", "2")]),
         # Numbers that are none have no say, and not that of other row groups where a text is too long for statistics.
-        (DoubleType(), [_NAN, 1.0, _NAN, 2.0], [(1.5, 4.0)], [(3.0, 4.0)]),
-        (DoubleType(), [_NAN], [(3.0, 4.0)], []),
-        (StringType(), ["m", "z" * 5000, "n", None], [("x", "x"), ("z", None)], []),
+        ("double", [_NAN, 1.0, _NAN, 2.0], [(1.5, 4.0)], [(3.0, 4.0)]),
+        ("double", [_NAN], [(3.0, 4.0)], []),
+        ("string", ["m", "z" * 5000, "n", None], [("x", "x"), ("z", None)], []),
         # As the column can have the value.
-        (FloatType(), [0.1], [(0.1, 0.1)], [(0.2, 0.2), (1e300, 1e300)]),
+        ("float", [0.1], [(0.1, 0.1)], [(0.2, 0.2), (1e300, 1e300)]),
         (
-            DecimalType(10, 2),
+            "decimal(10, 2)",
             [Decimal("2.00")],
             [(2, 2), (Decimal("2.0000"), None)],
             [(3, 3), (Decimal("2.001"), None)],
@@ -283,13 +256,13 @@ _NAN = float("nan")
     ],
 )
 def test_file_may_contain_what_its_bounds_do(
-    tmp_path: Path, type: IcebergType, values: list[Any], inside: list[Any], outside: list[Any]
+    tmp_path: Path, type: str, values: list[Any], inside: list[Any], outside: list[Any]
 ) -> None:
     schema = schema_of(a=type)
     file = written(tmp_path / "a", schema, pa.table({"a": values}), row_group_limit="2")
-    assert [may_hold(file, schema, {"a": ends}) for ends in inside] == [True] * len(inside)
+    assert [files.may_hold(file, schema, {"a": ends}) for ends in inside] == [True] * len(inside)
     for ends in outside:
-        assert not may_hold(file, schema, {"a": ends}) and read(file, schema, [1], between={1: ends}) == []
+        assert not files.may_hold(file, schema, {"a": ends}) and read(file, schema, [1], between={1: ends}) == []
     assert bool(file.bounds) == bool(outside)
 
 
@@ -298,12 +271,12 @@ ODD_NAMES = ["a", "a.b", "a_x2Eb", "a b", 'q"uo`te\'', "1", "_1", "订单", "é"
 
 
 def test_any_name_is_the_name_of_a_column(tmp_path: Path) -> None:
-    schema = Schema(*(NestedField(number, name, LongType()) for number, name in enumerate(ODD_NAMES, start=1)))
+    schema = schema_of(**dict.fromkeys(ODD_NAMES, "long"))
     rows = pa.table({name: [number, number + 100] for number, name in enumerate(ODD_NAMES, start=1)})
     mode = {"write.metadata.metrics.column.a.b": "counts", "write.metadata.metrics.column.%": "none"}
-    text = write_file(IO, str(tmp_path / "a"), schema, rows, mode)
+    text = files.write_file(IO, str(tmp_path / "a"), schema, rows, mode)
     file = stored(text)
-    (part,) = read_rows(IO, file, schema, range(1, len(ODD_NAMES) + 1))
+    (part,) = files.read_rows(IO, file, schema, range(1, len(ODD_NAMES) + 1))
     assert part.to_pylist()[0] == {**{f"f{n}": n for n in range(1, len(ODD_NAMES) + 1)}, "position": 0}
     without = {ODD_NAMES.index(name) + 1 for name in ("a.b", "%")}
     assert set(file.bounds) == set(range(1, len(ODD_NAMES) + 1)) - without
@@ -315,14 +288,14 @@ def test_any_name_is_the_name_of_a_column(tmp_path: Path) -> None:
 
 
 def test_dates_that_python_does_not_have_are_written_and_bounded(tmp_path: Path) -> None:
-    schema = schema_of(d=DateType(), t=TimestampType())
+    schema = schema_of(d="date", t="timestamp")
     rows = pa.table({
         "d": pa.array([-800_000, 5_000_000], pa.int32()).cast(pa.date32()),
         "t": pa.array([-(2**62), 2**62], pa.int64()).cast(pa.timestamp("us")),
     })  # fmt: skip
     file = written(tmp_path / "a", schema, rows)
-    assert may_hold(file, schema, {"d": (datetime.date(2020, 1, 1),) * 2})
-    (part,) = read_rows(IO, file, schema, [1, 2], between={1: (datetime.date(2020, 1, 1), None)})
+    assert files.may_hold(file, schema, {"d": (datetime.date(2020, 1, 1),) * 2})
+    (part,) = files.read_rows(IO, file, schema, [1, 2], between={1: (datetime.date(2020, 1, 1), None)})
     assert part.column("f2").cast(pa.int64()).to_pylist() == [-(2**62), 2**62]
 
 
@@ -340,7 +313,7 @@ def test_what_does_not_fit_the_schema_is_not_written(
     tmp_path: Path, rows: dict[str, list[Any]], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        written(tmp_path / "a", schema_of(a=IntegerType(), b=DecimalType(5, 2)), pa.table(rows))
+        written(tmp_path / "a", schema_of(a="int", b="decimal(5, 2)"), pa.table(rows))
 
 
 def test_files_are_written_as_the_properties_say(tmp_path: Path) -> None:
@@ -353,26 +326,26 @@ def test_files_are_written_as_the_properties_say(tmp_path: Path) -> None:
         ({"compression_codec": "gzip", "row_group_limit": "5000"}, "GZIP", 4),
         ({"row_group_size_bytes": "300000"}, "ZSTD", 4),
     ):
-        sizes.append(written(tmp_path / "a", schema_of(a=StringType()), rows, **properties).size)
+        sizes.append(written(tmp_path / "a", schema_of(a="string"), rows, **properties).size)
         metadata = pq.read_metadata(tmp_path / "a")
         assert (metadata.row_group(0).column(0).compression, metadata.num_row_groups) == (codec, groups)
     assert sizes[0] < sizes[1] < sizes[2]
 
 
 def test_wide_rows_are_read_few_at_a_time(tmp_path: Path) -> None:
-    schema = schema_of(a=LongType(), b=StringType())
+    schema = schema_of(a="long", b="string")
     rows = pa.table({"a": range(40), "b": [f"{number:07d}" * 150_000 for number in range(40)]})
     file = written(tmp_path / "a", schema, rows)
-    parts = list(read_rows(IO, file, schema, [1, 2]))
+    parts = list(files.read_rows(IO, file, schema, [1, 2]))
     assert len(parts) > 2 and max(part.nbytes for part in parts) <= 17 << 20
     assert [row["position"] for part in parts for row in part.to_pylist()] == [*range(40)]
-    assert pa.concat_tables(parts).column(column(2)).cast(pa.string()).equals(rows.column("b"))
-    (part,) = read_rows(IO, file, schema, [1])
+    assert pa.concat_tables(parts).column(files.column(2)).cast(pa.string()).equals(rows.column("b"))
+    (part,) = files.read_rows(IO, file, schema, [1])
     assert part.num_rows == 40
 
 
 def test_columns_of_repeated_texts_are_the_same_however_they_come(tmp_path: Path) -> None:
-    schema = schema_of(**{"a b": StringType(), "c": StringType(), "n": LongType()})
+    schema = schema_of(**{"a b": "string", "c": "string", "n": "long"})
     texts = [["x", "y", None, "x"], ["y"], [None, None], ["", "\U0001f600"]]
     first = [pa.array(each).dictionary_encode() for each in (texts[0], ["z"])]
     tables = [
@@ -384,36 +357,36 @@ def test_columns_of_repeated_texts_are_the_same_however_they_come(tmp_path: Path
     found: list[pa.Table] = []
     for repeated in ((), ("a b", "c")):
         path = str(tmp_path / f"of {len(repeated)}")
-        writer = DataFileWriter(IO, path, schema, {}, plain=("n",), repeated=repeated)
+        writer = files.DataFileWriter(IO, path, schema, {}, plain=("n",), repeated=repeated)
         for table in tables:
             writer.write(table)
         text = json.loads(writer.close())
-        found.append(pa.concat_tables(read_rows(IO, stored(json.dumps(text)), schema, [1, 2, 3])))
+        found.append(pa.concat_tables(files.read_rows(IO, stored(json.dumps(text)), schema, [1, 2, 3])))
         assert text["null-value-counts"] == {"keys": [1, 2, 3], "values": [3, 8, 9]}
         assert bytes.fromhex(text["upper-bounds"]["values"][0]).decode() == "\U0001f600"
     assert found[0].equals(found[1])
-    assert found[0].column(column(1)).to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
+    assert found[0].column(files.column(1)).to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
 
 
 def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
     catalog = InMemoryCatalog("test", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("n")
-    table = catalog.create_table("n.t", schema_of(a=LongType(), b=StringType()))
-    assert live_files(table) == []
+    table = catalog.create_table("n.t", schema_of(a="long", b="string"))
+    assert files.live_files(table) == []
     for part in ([1, 2], [10, 20], [30]):
         table.append(pa.table({"a": part, "b": [str(each) for each in part]}))
-    files = live_files(table)
-    assert {row["f1"] for file in files for row in read(file, table.schema(), [1])} == {1, 2, 10, 20, 30}
-    (found,) = [file for file in files if may_hold(file, table.schema(), {"a": (15, 25)})]
+    live = files.live_files(table)
+    assert {row["f1"] for file in live for row in read(file, table.schema(), [1])} == {1, 2, 10, 20, 30}
+    (found,) = [file for file in live if files.may_hold(file, table.schema(), {"a": (15, 25)})]
     assert [row["f2"] for row in read(found, table.schema(), [2])] == ["10", "20"]
-    assert all(file.size == Path(file.path.removeprefix("file://")).stat().st_size for file in files)
-    assert {id for file in live_files(table, [2]) for id in file.bounds} == {2}
-    assert all(file.bounds == {} for file in live_files(table, []))
-    assert pickle.loads(pickle.dumps(files)) == files
+    assert all(file.size == Path(file.path.removeprefix("file://")).stat().st_size for file in live)
+    assert {id for file in files.live_files(table, [2]) for id in file.bounds} == {2}
+    assert all(file.bounds == {} for file in files.live_files(table, []))
+    assert pickle.loads(pickle.dumps(live)) == live
     table.delete("a >= 10")
-    assert [file.record_count for file in live_files(table)] == [2]
+    assert [file.record_count for file in files.live_files(table)] == [2]
     with table.update_spec() as update:
         update.add_identity("a")
     table.append(pa.table({"a": [1], "b": ["x"]}))
     with pytest.raises(StoredFormError, match="partitioned"):
-        live_files(table)
+        files.live_files(table)
