@@ -16,28 +16,12 @@ from pyiceberg.schema import Schema
 
 from cdc_lakehouse.lake.current.typed_rows import LakeColumn, Plan, plan_evolution
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
-from tests.boundaries.update import (
-    CHANGE_COLUMNS,
-    EVENTS,
-    KEYED_EVENTS,
-    SYNTHETIC,
-    Column,
-    ColumnType,
-    EventReader,
-    KeyedSpan,
-    KeyedSpans,
-    StoredFile,
-    TableFiles,
-    TableName,
-    TableVersion,
-    image_text,
-    keyed_events,
-    row_images,
-)
+from tests.boundaries import update as product
+from tests.boundaries.update import Column, KeyedSpan, TableVersion
 from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
-SCHEMA: Final = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
+SCHEMA: Final = pa.schema([product.EVENTS.field(name) for name in product.CHANGE_COLUMNS])
 ODD_NAMES: Final = [
     "*", "a.b", "", "0", "#", "$", "$.a", "[0]", "a/b", "~", "~1", "~0", "/", "//", "'", '"', "\\", "a b", "名", "😀",
     "VARCHAR",
@@ -50,17 +34,17 @@ def event(
     op: str, before: Image, after: Image, commit_ts: int = 10, table: str = "t", *, synthetic: bool = False
 ) -> dict[str, Any]:
     return {
-        "schema_name": "d", "table_name": table, "op": op, "commit_ts": commit_ts, "before": image_text(before),
-        "after": image_text(after), "segment": "s", "line": 7, SYNTHETIC: synthetic,
+        "schema_name": "d", "table_name": table, "op": op, "commit_ts": commit_ts, "before": product.image_text(before),
+        "after": product.image_text(after), "segment": "s", "line": 7, product.SYNTHETIC: synthetic,
     }  # fmt: skip
 
 
 def keyed(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[dict[str, Any]]:
     """Keyed events, which are the same where Python reads the images, as it does with large ones."""
-    found = KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
-    with patch.object(keyed_events, "LARGE_IMAGE", -1):
-        assert KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
-    assert found.schema == KEYED_EVENTS
+    found = product.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
+    with patch.object(product.keyed_events, "LARGE_IMAGE", -1):
+        assert product.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
+    assert found.schema == product.KEYED_EVENTS
     return found.to_pylist()
 
 
@@ -82,7 +66,7 @@ def spans_of(draw: st.DrawFn) -> list[KeyedSpan]:
 
 
 def expected(event: dict[str, Any], spans: Sequence[KeyedSpan], before: Image, after: Image) -> list[dict[str, Any]]:
-    stage = 2 * event["commit_ts"] + event[SYNTHETIC]
+    stage = 2 * event["commit_ts"] + event[product.SYNTHETIC]
     found: list[dict[str, Any]] = []
     for each in spans:
         if each.table != event["table_name"] or not each.above < stage <= each.upto:
@@ -126,8 +110,8 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
 
 
 def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:
-    files = [StoredFile(f"f{number}", size, 1) for number, size in enumerate([90, 10, 20, 30, 40, 50])]
-    reader = EventReader(tuple(files[:4]), TableFiles(Schema(), "file:///x"))
+    files = [product.StoredFile(f"f{number}", size, 1) for number, size in enumerate([90, 10, 20, 30, 40, 50])]
+    reader = product.EventReader(tuple(files[:4]), product.TableFiles(Schema(), "file:///x"))
     shares = replace(reader, earlier=(replace(reader, files=tuple(files[4:])),)).shares(3)
     assert sorted(file.path for share in shares for file in share.files) == ["f0", "f1", "f2", "f3"]
     assert sorted(file.path for share in shares for file in share.earlier[0].files) == ["f4", "f5"]
@@ -137,11 +121,11 @@ def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:
 
 # --- Images as columns ---
 
-INT, TEXT = ColumnType.of("int"), ColumnType.of("varchar", length=20)
+INT, TEXT = product.ColumnType.of("int"), product.ColumnType.of("varchar", length=20)
 
 
 def version_of(table: str, *columns: Column) -> TableVersion:
-    return TableVersion(1, TableName("d", table), f"d.{table}#1", "create", "create", "", "", columns)
+    return TableVersion(1, product.TableName("d", table), f"d.{table}#1", "create", "create", "", "", columns)
 
 
 def of_names(*names: str, virtual: str | None = None) -> TableVersion:
@@ -151,7 +135,7 @@ def of_names(*names: str, virtual: str | None = None) -> TableVersion:
 def read(version: TableVersion, *images: str | None, wanted: set[int] | None = None) -> list[dict[str, Any]]:
     """A row for each image: the same in one query, as among many usual ones, and image by image."""
     whole = _read(version, images, wanted)
-    usual = [image_text({column.name: "x" for column in version.columns})] * 300
+    usual = [product.image_text({column.name: "x" for column in version.columns})] * 300
     assert whole == _read(version, [*images, *usual], wanted)[: len(images)]
     assert whole == [row for image in images for row in _read(version, [image], wanted)]
     return whole
@@ -160,7 +144,7 @@ def read(version: TableVersion, *images: str | None, wanted: set[int] | None = N
 def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[dict[str, Any]]:
     events = pa.table({"image": pa.array(images, pa.string())})
     columns = {column.id for column in version.columns} if wanted is None else wanted
-    texts, strange, absent = row_images(connection(), events, version, columns)
+    texts, strange, absent = product.row_images(connection(), events, version, columns)
     return pa.table({**texts, "strange": strange, "absent": absent}).to_pylist()
 
 

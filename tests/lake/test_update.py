@@ -34,49 +34,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, PrimitiveType, StringType
 from pyroaring import BitMap64
 
-from tests.boundaries.update import (
-    CHANGE_COLUMNS,
-    COMMIT_TS,
-    EVENTS,
-    SYNTHETIC,
-    TASK_ROWS,
-    TEXT_OF,
-    Column,
-    EventReader,
-    FileRewrite,
-    KeyedSpan,
-    PartitionRows,
-    PlannedTable,
-    RecomputedKeys,
-    StoredFile,
-    StoredTable,
-    TableFiles,
-    TableKey,
-    TableName,
-    TableUpdate,
-    TableVersion,
-    Target,
-    TypingTask,
-    UpdatedTable,
-    ValueFormat,
-    divided,
-    duckdb_sql,
-    folded_texts,
-    image_of,
-    image_text,
-    lake_name,
-    parts_apart,
-    read_keyed_events,
-    row_stage,
-    summarized,
-    typed_beforehand,
-    update_by_share,
-    update_in_job,
-    update_tables,
-    update_tasks,
-    work_in_task,
-    write_file,
-)
+from tests.boundaries import update as product
+from tests.boundaries.update import EventReader, KeyedSpan, PlannedTable, TableUpdate, TableVersion, UpdatedTable
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit.case_files import Case, bytes_of, read_cases
 from tests.kit.duckdb_sql import connection
@@ -86,33 +45,34 @@ IO: Final = PyArrowFileIO()
 _COLUMN: Final = re.compile(r"(\S+) (.*?)( key)?(?: default (\S+))?(?: from (\S+))?")
 _COMMAS: Final = re.compile(r", (?![^()]*\))")
 _TYPES: Final[dict[Any, IcebergType]] = {pa.string(): StringType(), pa.int64(): LongType(), pa.bool_(): BooleanType()}
-_CHANGES: Final = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
+_CHANGES: Final = pa.schema([product.EVENTS.field(name) for name in product.CHANGE_COLUMNS])
 _EVENTS: Final = Schema(*(NestedField(n, each.name, _TYPES[each.type]) for n, each in enumerate(_CHANGES, 1)))
 
 
 def version_of(commit_ts: int, text: str, before: TableVersion | None = None, name: str = "t") -> TableVersion:
     """Columns keep the id that their name had."""
     known = {column.name: column for column in before.columns} if before else {}
-    columns, keys = list[Column](), list[int]()
+    columns, keys = list[product.Column](), list[int]()
     for each in _COMMAS.split(text):
         name_of, kind, key, default, origin = _COLUMN.fullmatch(each).groups()  # type: ignore[union-attr]
         old, found = known.get(bytes_of(origin or name_of).decode()), declared(kind)
         id = old.id if old else max([0, *(column.id for column in (*known.values(), *columns))]) + 1
         initial = old.initial if old else bytes_of(default).decode() if default else None
-        columns.append(Column(id, bytes_of(name_of).decode(), found.type, initial=initial, carried=not found.virtual))
+        of_lake = {"initial": initial, "carried": not found.virtual}
+        columns.append(product.Column(id, bytes_of(name_of).decode(), found.type, **of_lake))
         keys += [id] if key else []
-    of = TableName("d", name)
+    of = product.TableName("d", name)
     return TableVersion(commit_ts, of, "d.t#1", "alter", "evolve", "", "", tuple(columns), key=tuple(keys))
 
 
-def stored_file(path: Path, schema: Schema, rows: pa.Table) -> StoredFile:
-    told = json.loads(write_file(IO, str(path), schema, rows, {"write.parquet.row-group-limit": "1000"}))
-    return StoredFile(str(path), told["file-size-in-bytes"], rows.num_rows)
+def stored_file(path: Path, schema: Schema, rows: pa.Table) -> product.StoredFile:
+    told = json.loads(product.write_file(IO, str(path), schema, rows, {"write.parquet.row-group-limit": "1000"}))
+    return product.StoredFile(str(path), told["file-size-in-bytes"], rows.num_rows)
 
 
 def image(words: Sequence[str]) -> str | None:
     pairs = (word.partition("=")[::2] for word in words)
-    return image_text(
+    return product.image_text(
         {bytes_of(name).decode(): None if text == "∅" else bytes_of(text).decode() for name, text in pairs}
     )
 
@@ -128,15 +88,16 @@ def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
     made, old = image(texts[:place]), image(texts[place + 1 :]) if place < len(texts) else None
     return bool(was), {
         "schema_name": "d", "table_name": "t", "op": op, "commit_ts": int(ts), "before": made if op == "D" else old,
-        "after": None if op == "D" else made, "segment": segment or "s", "line": number, SYNTHETIC: bool(synthetic),
+        "after": None if op == "D" else made, "segment": segment or "s", "line": number,
+        product.SYNTHETIC: bool(synthetic),
     }  # fmt: skip
 
 
-def task_results(plan: TableUpdate | FileRewrite, *blocks: pa.Table) -> list[UpdatedTable]:
-    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], TASK_ROWS)
+def task_results(plan: TableUpdate | product.FileRewrite, *blocks: pa.Table) -> list[UpdatedTable]:
+    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], product.TASK_ROWS)
     rows = pa.concat_tables([planned, *blocks], promote_options="default")
-    work = functools.partial(update_tables, {})
-    return pickle.loads(pickle.dumps([*work_in_task(work, rows.combine_chunks().to_batches())]))
+    work = functools.partial(product.update_tables, {})
+    return pickle.loads(pickle.dumps([*product.work_in_task(work, rows.combine_chunks().to_batches())]))
 
 
 @dataclass
@@ -154,7 +115,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.versions = [version_of(1, self.settings["table"])] if "table" in self.settings else []
-        self.format = ValueFormat(**self.settings.get("format", {}))
+        self.format = product.ValueFormat(**self.settings.get("format", {}))
         self.events, self.all_events, self.earlier = (list[dict[str, Any]]() for _ in range(3))
 
     def steps(self, lines: Sequence[str], *, at_once: bool = False) -> list[str]:
@@ -167,7 +128,7 @@ class Play:
                 self.versions.append(version_of(int(ts), columns, self.versions[-1]))
             elif word == "recompute":
                 above, *segments = rest.removeprefix("above ").split()
-                self.run(RecomputedKeys(row_stage(int(above)), frozenset(segments)))
+                self.run(product.RecomputedKeys(product.row_stage(int(above)), frozenset(segments)))
             elif word != "run":
                 was, made = event(line, number)
                 (self.earlier if was else self.events).append(made)
@@ -179,9 +140,10 @@ class Play:
 
     def results(self, *, counted: bool) -> Iterator[str]:
         assert self.found is not None
-        now = [lake_name(column) for column in self.versions[-1].columns]
-        yield from sorted(f"{', '.join(written(row[name]) for name in now)} @{row[COMMIT_TS]}" for row in self.rows)
-        for row in summarized(self.rejections):
+        now = [product.lake_name(column) for column in self.versions[-1].columns]
+        rows = ((", ".join(written(row[name]) for name in now), row[product.COMMIT_TS]) for row in self.rows)
+        yield from sorted(f"{values} @{ts}" for values, ts in rows)
+        for row in product.summarized(self.rejections):
             times = f" ×{row['count']}" if row["count"] > 1 else ""
             yield f"bad {row['segment']} {row['line']}{times} {row['after']}: {row['why']}"
         if self.is_stopped(self.found):
@@ -194,15 +156,14 @@ class Play:
         return bool(found.failure or found.collides or (found.rejections and is_held))
 
     def schema(self, version: TableVersion) -> Schema:
-        kinds = ((c, PrimitiveType.model_validate(self.format.type_of(c.type))) for c in version.columns)
-        return Schema(
-            *(NestedField(c.id, lake_name(c), kind) for c, kind in kinds), NestedField(1 << 20, COMMIT_TS, LongType())
-        )
+        types = ((c, PrimitiveType.model_validate(self.format.type_of(c.type))) for c in version.columns)
+        fields = [NestedField(c.id, product.lake_name(c), type) for c, type in types]
+        return Schema(*fields, NestedField(1 << 20, product.COMMIT_TS, LongType()))
 
-    def spans(self, key: TableKey) -> list[KeyedSpan]:
-        ends = [0, *(each.commit_ts for each in self.versions[1:]), 1 << 40]
+    def spans(self, key: product.TableKey) -> list[KeyedSpan]:
+        ends = [product.row_stage(ts) for ts in (0, *(each.commit_ts for each in self.versions[1:]), 1 << 40)]
         return [
-            KeyedSpan(0, n, "d", "t", row_stage(ends[n]), row_stage(ends[n + 1]), each.key_names, key.texts(each))
+            KeyedSpan(0, n, "d", "t", ends[n], ends[n + 1], each.key_names, key.texts(each))
             for n, each in enumerate(self.versions)
         ]
 
@@ -214,20 +175,20 @@ class Play:
             stored_file(self.directory / f"events{self.runs}-{n}", _EVENTS, pa.Table.from_pylist([*share], _CHANGES))
             for n, share in enumerate(shares)
         ]
-        return EventReader(tuple(files), TableFiles(_EVENTS, f"file://{self.directory}"), earlier)
+        return EventReader(tuple(files), product.TableFiles(_EVENTS, f"file://{self.directory}"), earlier)
 
-    def prepared(self, recomputed: RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+    def prepared(self, recomputed: product.RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
         self.all_events += self.events
         events, self.events = (self.all_events if recomputed else self.events), []
         now, stored = self.versions[-1], None
         if self.stored_as is not None and self.rows:
             old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
             file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
-            stored = StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
+            stored = product.StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
         own = tuple(column for id in now.key if (column := now.column(id)))
-        key = TableKey.of(own, self.versions, self.format)
+        key = product.TableKey.of(own, self.versions, self.format)
         update = TableUpdate(
-            0, "d.t", Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
+            0, "d.t", product.Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
             f"file://{self.directory}", (), self.settings.get("policy") != "hold", stored=stored,
             recomputed=recomputed, tells_collisions=recomputed is None,
         )  # fmt: skip
@@ -235,7 +196,7 @@ class Play:
         table = PlannedTable(update, tuple(self.spans(key)), len(events), rewrites=rewrites)
         return table, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
 
-    def run(self, recomputed: RecomputedKeys | None = None) -> None:
+    def run(self, recomputed: product.RecomputedKeys | None = None) -> None:
         now, (table, reader) = self.versions[-1], self.prepared(recomputed)
         found = self.found = (self.by_tasks if self.in_tasks else self.by_driver)(table, reader)
         self.rejections += found.rejections
@@ -258,28 +219,28 @@ class Play:
 
     def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        return update_in_job(lambda: session, {}, [table], reader)[0]
+        return product.update_in_job(lambda: session, {}, [table], reader)[0]
 
     def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
         """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through
         files or not. One writes existing rows again."""
         update, found = table.update, table.update.updated()
-        parts = [part for share in reader.shares(2) for part in update_by_share({}, [table], share)]
-        apart = [] if update.recomputed else parts_apart({}, parts)
+        parts = [part for share in reader.shares(2) for part in product.update_by_share({}, [table], share)]
+        apart = [] if update.recomputed else product.parts_apart({}, parts)
         for result in apart:
             found.add(pickle.loads(pickle.dumps(result)))
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            events = read_keyed_events(share, connection(), table.spans, redecoded)
-            blocks += [divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
+            events = product.read_keyed_events(share, connection(), table.spans, redecoded)
+            blocks += [product.divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
                 found.add(result)
         if table.rewrites and update.stored and found.failure is None and not found.collides:
             gone = found.deleted.get(update.stored.files[0].path, BitMap64())
-            for result in task_results(FileRewrite(update, update.stored.files[0], gone)):
+            for result in task_results(product.FileRewrite(update, update.stored.files[0], gone)):
                 found.add(result)
         return found
 
@@ -305,9 +266,9 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
     scheme = partitioned_by("RANGE (p) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)")
 
     class Emptied(Play):
-        def prepared(self, recomputed: RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+        def prepared(self, recomputed: product.RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
             (table, reader), first = super().prepared(recomputed), self.versions[0]
-            emptied = PartitionRows(scheme, ("p0",), Target(first.carried, (first,)))
+            emptied = product.PartitionRows(scheme, ("p0",), product.Target(first.carried, (first,)))
             return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
 
     play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
@@ -339,14 +300,14 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
             continue  # A new table takes both rows.
         rows = play.rows
         play.rows, play.stored_as = [], None
-        task = TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1)
+        task = product.TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1)
         for made in play.all_events:
-            image = image_of(made["after"])
-            texts = {f"{TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
+            image = product.image_of(made["after"])
+            texts = {f"{product.TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
             about = {name: pa.array([made[name]], pa.int64()) for name in ("line", "commit_ts")}
             task.add(_FILE, pa.RecordBatch.from_pydict({**about, **texts}))
         parts = task.parts()
-        if sum(part.counts.rows for part in parts) == len(play.all_events) and parts_apart({}, parts):
+        if sum(part.counts.rows for part in parts) == len(play.all_events) and product.parts_apart({}, parts):
             found = play.read([file for part in parts for file in part.files])
             assert sorted(map(str, found)) == sorted(map(str, rows)), case
             typed += 1
@@ -355,10 +316,10 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
 
 def typed_parts(updates: Mapping[str, TableUpdate], text: str, *, room: int = 100) -> list[UpdatedTable]:
     """What a task makes of rows: `a=1,2` are two of the table `a`."""
-    task = TypingTask({("d", name): update for name, update in updates.items()}, {}, room, 1)
+    task = product.TypingTask({("d", name): update for name, update in updates.items()}, {}, room, 1)
     for name, ids in (words.split("=") for words in text.split()):
         about = {each: pa.array([1] * len(ids.split(",")), pa.int64()) for each in ("line", "commit_ts")}
-        rows = pa.RecordBatch.from_pydict({**about, f"{TEXT_OF}id": pa.array(ids.split(","), pa.string())})
+        rows = pa.RecordBatch.from_pydict({**about, f"{product.TEXT_OF}id": pa.array(ids.split(","), pa.string())})
         task.add(SimpleNamespace(context=SimpleNamespace(database="d", table=name), segment=name), rows)  # type: ignore[arg-type]
     return task.parts()
 
@@ -369,7 +330,7 @@ def updates_in(directory: Path) -> dict[str, TableUpdate]:
     return {
         name: replace(
             made, table_no=number, name=f"d.{name}", location=f"file://{directory}/{name}",
-            target=Target(made.target.columns, (version_of(1, "id int key", name=name),)),
+            target=product.Target(made.target.columns, (version_of(1, "id int key", name=name),)),
         )
         for number, name in enumerate("ab")
     }  # fmt: skip
@@ -398,8 +359,8 @@ def test_tables_typed_whole_are_taken(tasks: str, rows: str, planned: str, taken
     typed = [(updates["ab"[part.table_no]], part) for task in tasks.split(" / ") for part in typed_parts(updates, task)]
     for number, (name, _, changed) in enumerate(words.partition("-") for words in planned.split()):
         plans.append(replace(updates[name], table_no=number, properties={"write.x": "1"} if changed else {}))
-    counts = {TableName("d", name): int(count) for name, count in (words.split("=") for words in rows.split())}
-    found = typed_beforehand({}, typed, plans, counts)
+    counts = {product.TableName("d", name): int(count) for name, count in (words.split("=") for words in rows.split())}
+    found = product.typed_beforehand({}, typed, plans, counts)
     left = sorted(path.relative_to(tmp_path).parts[0] for name in "ab" for path in (tmp_path / name).rglob("*.parquet"))
     assert left == sorted(each.name.table for each in found.values() for _ in each.files) == taken.split()
     assert all(each.counts.rows == counts[each.name] for each in found.values())
@@ -413,7 +374,7 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
         raise MemoryError
 
     if not memory:
-        monkeypatch.setattr(update_tasks, "key_hashes", no_room)
+        monkeypatch.setattr(product.update_tasks, "key_hashes", no_room)
     parts = typed_parts(updates_in(tmp_path), "b=1 a=1,2 b=2 a=3,4,5 a=6", room=6)
     about = {(part.name.table, part.counts.rows, len(part.files), part.keys is None) for part in parts}
     assert about == ({("b", 1, 1, False), ("a", 0, 0, True)} if memory else {("a", 0, 0, True), ("b", 0, 0, True)})
@@ -423,16 +384,16 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
 class Moved(Play):
     texts: pa.Table
 
-    def run(self, recomputed: RecomputedKeys | None = None) -> None:
+    def run(self, recomputed: product.RecomputedKeys | None = None) -> None:
         table, reader = self.prepared(recomputed)
-        events = pa.concat_tables(read_keyed_events(reader, connection(), table.spans))
-        _, self.texts, self.found = folded_texts(table.update, {}, events)
+        events = pa.concat_tables(product.read_keyed_events(reader, connection(), table.spans))
+        _, self.texts, self.found = product.folded_texts(table.update, {}, events)
         self.rejections = self.found.rejections
 
     def results(self, *, counted: bool) -> Iterator[str]:
         names = [column.name for column in self.versions[-1].columns]
         yield from sorted(
-            str(image_text(dict(zip(names, row.values(), strict=True)))) for row in self.texts.to_pylist()
+            str(product.image_text(dict(zip(names, row.values(), strict=True)))) for row in self.texts.to_pylist()
         )
         yield from (f"bad {row['line']} {row['after']}: {row['why']}" for row in self.rejections)
 
@@ -449,14 +410,14 @@ def feed(play: Play, op: str, *images: Mapping[str, str | None], at: int = 1) ->
     """Changes, each at a later commit-ts, whose texts are too long for lines."""
     for number, each in enumerate(images, at):
         _, made = event(f"{number} {op}", number)
-        play.events.append({**made, "after": image_text(dict(each))})
+        play.events.append({**made, "after": product.image_text(dict(each))})
     return play
 
 
 def with_room(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
     """Databases have so much memory: with all that they have by default, what goes beyond it takes seconds."""
-    monkeypatch.setattr(duckdb_sql, "_MEMORY", memory)
-    monkeypatch.setattr(duckdb_sql, "_idle", {})
+    monkeypatch.setattr(product.duckdb_sql, "_MEMORY", memory)
+    monkeypatch.setattr(product.duckdb_sql, "_idle", {})
 
 
 def test_plan_of_many_versions_is_as_large_as_their_types(tmp_path: Path) -> None:
@@ -486,13 +447,13 @@ def test_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int, mo
 
 def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB plans an expression in milliseconds. Rows are whole and partial ones."""
-    planned, query = list[int](), duckdb_sql.query
+    planned, query = list[int](), product.duckdb_sql.query
 
     def counted(connection: Any, statement: str, **relations: Any) -> pa.Table:
         planned[-1] += len(statement)
         return query(connection, statement, **relations)
 
-    monkeypatch.setattr(duckdb_sql, "query", counted)
+    monkeypatch.setattr(product.duckdb_sql, "query", counted)
     for count in (100, 1000):
         kinds = [("int", "7", "7"), ("varchar(20)", "ü", "'ü'"), ("date", "2024-02-29", "date(2024, 2, 29)")]
         given = [kinds[n % 3] for n in range(1, count)]
@@ -534,10 +495,12 @@ def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: p
         play = Play(tmp_path / str(number), {"table": "id int key, v longtext"})
         play.directory.mkdir()
         table, reader = feed(play, "I", *({"id": str(n), "v": "x" * length} for n in range(count))).prepared()
-        keyed += read_keyed_events(reader, connection(), [replace(span, table_no=number) for span in table.spans])
+        keyed += product.read_keyed_events(
+            reader, connection(), [replace(span, table_no=number) for span in table.spans]
+        )
         plans.append(replace(table.update, table_no=number))
     with_room(monkeypatch, "30MB")
-    found = [*update_tables({}, plans, pa.concat_tables(keyed))]
+    found = [*product.update_tables({}, plans, pa.concat_tables(keyed))]
     assert [(each.table_no, len(each.files), each.failure is None) for each in found] == [
         (0, 1, True), (1, 0, False), (2, 1, True),
     ]  # fmt: skip
