@@ -190,15 +190,12 @@ def literal(value: Any, iceberg: str) -> str:
             text = NULL
         case bytes():
             text = bytes_literal(value)
-        case str():
-            text = text_literal(value)
         case decimal.Decimal():
             # DuckDB does not read every DECIMAL with an exponent.
             text = text_literal(f"{value:f}")
-        case datetime.datetime(tzinfo=None):
-            text = text_literal(value.isoformat(" "))
         case datetime.datetime():
-            text = text_literal(value.astimezone(datetime.UTC).isoformat(" "))
+            local = value if value.tzinfo is None else value.astimezone(datetime.UTC)
+            text = text_literal(local.isoformat(" "))
         case _:
             text = text_literal(str(value))
     return cast(text, iceberg)

@@ -107,26 +107,13 @@ def _of_bits(text: str | None) -> str | None:
 
 def _implicit(column: ColumnType) -> str | None:
     """Return the "implicit default" of a NOT NULL column without DEFAULT (MySQL, "Data Type Default Values")."""
-    fraction = f".{'0' * column.fraction}" if column.fraction else ""
-    match column.name:
-        case "date":
-            return "0000-00-00"
-        case "datetime" | "timestamp":
-            return f"0000-00-00 00:00:00{fraction}"
-        case "time":
-            return f"00:00:00{fraction}"
-        case "decimal":
-            return f"0{fraction}"
-        case "enum":
-            return column.elements[0] if column.elements else None
-        case "binary":
-            return "\x00" * (column.length or 1)
-        case "json":
-            return "null"
-        case "vector":
-            return None
-        case name:
-            return "" if name in TEXTS | BLOBS | {"set"} else "0"
+    name, fraction = column.name, f".{'0' * column.fraction}" if column.fraction else ""
+    others = {
+        "date": "0000-00-00", "time": f"00:00:00{fraction}", "decimal": f"0{fraction}", "json": "null", "vector": None,
+        **dict.fromkeys(("datetime", "timestamp"), f"0000-00-00 00:00:00{fraction}"),
+        "enum": next(iter(column.elements), None), "binary": "\x00" * (column.length or 1),
+    }  # fmt: skip
+    return others.get(name, "" if name in TEXTS | BLOBS | {"set"} else "0")
 
 
 # --- A literal as the source prints it ---

@@ -122,9 +122,6 @@ class ColumnType:
         """Digits after the point of a DECIMAL or a time."""
         return self.scale or 0
 
-    def with_elements(self, elements: tuple[str, ...]) -> ColumnType:
-        return replace(self, elements=elements)
-
 
 def of_bytes(kind: ColumnType) -> ColumnType:
     """Return the binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""

@@ -769,30 +769,13 @@ class TableFiles:
 
 def as_data_file(text: str) -> DataFile:
     """Return the data file of the JSON that `DataFileWriter.close` returns, for a commit without a JVM."""
-    file: dict[str, Any] = json.loads(text)
-
-    def of_fields(name: str, value: Callable[[Any], Any] = int) -> dict[int, Any]:
-        return dict(zip(file[name]["keys"], map(value, file[name]["values"]), strict=True))
-
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file["file-path"],
-        file_format=FileFormat.PARQUET,
-        partition=Record(*file["partition"]),
-        record_count=file["record-count"],
-        file_size_in_bytes=file["file-size-in-bytes"],
-        column_sizes=of_fields("column-sizes"),
-        value_counts=of_fields("value-counts"),
-        null_value_counts=of_fields("null-value-counts"),
-        nan_value_counts={},
-        lower_bounds=of_fields("lower-bounds", bytes.fromhex),
-        upper_bounds=of_fields("upper-bounds", bytes.fromhex),
-        split_offsets=file["split-offsets"],
-        sort_order_id=None,
-        spec_id=file["spec-id"],
-        equality_ids=None,
-        key_metadata=None,
-    )
+    file: dict[str, Any] = {name.replace("-", "_"): each for name, each in json.loads(text).items()}
+    of_fields = {name: each for name, each in file.items() if isinstance(each, dict)}
+    maps = {name: dict(zip(each["keys"], each["values"], strict=True)) for name, each in of_fields.items()}
+    for name in ("lower_bounds", "upper_bounds"):
+        maps[name] = {id: bytes.fromhex(bound) for id, bound in maps[name].items()}
+    own: Any = {"content": DataFileContent.DATA, "file_format": FileFormat.PARQUET}
+    return DataFile.from_args(**{**file, **maps, **own, "partition": Record(*file["partition"])})
 
 
 def write_file(

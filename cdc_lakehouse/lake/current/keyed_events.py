@@ -119,7 +119,7 @@ def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | 
         return None  # Such a change recreates the table: earlier events are not read.
     if own.name in LABELS:
         # When a version does not have its labels, the current ones are used.
-        own = own if own.elements else own.with_elements(now.elements)
+        own = own if own.elements else replace(own, elements=now.elements)
         return f"coalesce({value_parsing.value(TEXT, own, value_format)}, {TEXT})"
     target = value_format.type_of(now)
     if target == "string" and own.name != "decimal":
