@@ -37,11 +37,11 @@ from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, image_of, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
-from cdc_lakehouse.duckdb_sql import cast, in_zone, query, text_literal
+from cdc_lakehouse.duckdb_sql import cast, query, text_literal
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, moment_text, row_text, value_text
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, in_row, row_text, value_text
 from cdc_lakehouse.lake.tables.events import EventReader, event_reader
 
 if TYPE_CHECKING:
@@ -128,10 +128,8 @@ def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | 
         return f"rtrim({TEXT}, {text_literal(chr(0))})"
     value = cast(value_parsing.value(TEXT, own, value_format), target)
     if own.name in _MOMENTS:
+        shown = value_text(value, own, target, value_format) + " || '+00:00'" * (own.name == "timestamp")
         # A zero date has no value, but can still have a fraction.
-        shown = (
-            moment_text(value, 6) if own.name == "datetime" else f"{moment_text(in_zone(value, 'UTC'), 6)} || '+00:00'"
-        )
         return f"coalesce({shown}, regexp_replace({TEXT}, '\\.0+$', ''))"
     if own.name in FLOATS:
         value = f"{value} + 0"  # One of the two zeros has a minus sign.

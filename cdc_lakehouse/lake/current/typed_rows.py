@@ -661,23 +661,17 @@ class PartitionRows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that decide. Raises `DdlError` when the partitioning expression is not supported."""
-        return tuple(self._named(name) for name in self.scheme.columns or (_call(self.scheme)[1],))
-
-    def _named(self, name: str) -> Column:
-        found = next((column for column in self.target.columns if column.name.lower() == name.lower()), None)
-        if found is None:
-            raise DdlError(f"rows do not have column {name}, which the table is partitioned by")
-        return found
+        own = {column.name.lower(): column for column in self.target.columns}
+        names = self.scheme.columns or (_call(self.scheme)[1],)
+        if missing := [name for name in names if name.lower() not in own]:
+            raise DdlError(f"rows do not have column {missing[0]}, which the table is partitioned by")
+        return tuple(own[name.lower()] for name in names)
 
     def condition(self, column: Callable[[Column], str], value_format: ValueFormat) -> str:
         """Return the condition that a row is in one of the partitions; `column` returns the value of a column. It is
         NULL where that is uncertain."""
-
-        def typed(name: str) -> tuple[str, ColumnType]:
-            found = self._named(name)
-            return column(found), found.type
-
-        found = [partition_condition(self.scheme, name, typed, value_format) for name in self.names]
+        own = {each.name.lower(): (column(each), each.type) for each in self.columns}
+        found = [partition_condition(self.scheme, name, lambda n: own[n.lower()], value_format) for name in self.names]
         return f"({' OR '.join(found)})"
 
     def known(self, found: pa.ChunkedArray) -> np.ndarray[Any, Any]:
