@@ -103,11 +103,8 @@ def test_content_is_found_by_applied_batch() -> None:
     assert [own.applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
     # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
     assert own.replaced_contents(replace(twice, state="landed"), own.Appended(8, frozenset({7}), 90)) == twice.replaces
-    assert own.contents_of(own.replaced_contents(twice, own.Appended(9, frozenset({9}), 90))) == [
-        (3, 105),
-        (5, 109),
-        (9, 90),
-    ]
+    thrice = own.replaced_contents(twice, own.Appended(9, frozenset({9}), 90))
+    assert own.contents_of(thrice) == [(3, 105), (5, 109), (9, 90)]
     assert own.replaced_contents(A, own.Appended()) == "[]"
     often = replayed(replace(A, batch=1), *range(2, 20))
     assert len(own.contents_of(often.replaces)) == 8, "the oldest are not kept"
@@ -468,15 +465,10 @@ def made(told: Any) -> list[tuple[Any, ...]]:
     return [*found, *held[:1]]
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 1), st.integers(0, 20), st.none() | st.integers(1, 20), st.none() | st.integers(1, 20)
-        ),
-        max_size=12,
-    ),
-    st.integers(1, 8),
-)
+SOME_TS = st.none() | st.integers(1, 20)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), SOME_TS, SOME_TS), max_size=12), st.integers(1, 8))
 def test_positions_that_are_one_a_partition_say_what_they_said(
     rows: list[tuple[int, int, int | None, int | None]], before: int
 ) -> None:

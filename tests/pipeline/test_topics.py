@@ -218,35 +218,24 @@ class Partitions:
         return max(rows + [each.commit_ts for summary in found for _, each in summary.statements])
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        "begin 0, insert 0, run nothing, insert 0, run nothing, commit 0, run last",
-        "transaction 0, run last, begin 0, insert 0, run same, begin 0, run last",
-        # A statement ends what is open and waits for nothing.
-        "transaction 0, run last, statement 0, run last",
-        # A partition that stands still holds up no other.
-        "transaction 0, transaction 1, run last, beside 0, transaction 1, run last, beside 0, run last",
-        # Where nothing tells transactions apart all is applied.
-        "insert 0, run last, statement 0, insert 0, run last",
-    ],
-)  # fmt: skip
-def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, steps: str) -> None:
-    topic, before = Partitions(tmp_path, count=2 if "1" in steps else 1), BEGINNING
-    for verb, where in (step.split() for step in steps.split(", ")):
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/transactions.txt"), ids=str)
+def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, case: Case, update: bool) -> None:
+    steps = [step.split() for line in case.own for step in line.split(", ")]
+    topic = Partitions(tmp_path, count=2 if ["transaction", "1"] in steps else 1)
+    before, results = BEGINNING, list[str]()
+    for verb, *where in steps:
         if verb == "run":
             found = topic.run()
-            assert found == {"nothing": BEGINNING, "same": before, "last": topic.last}[where]
-            assert (found == topic.last) == (where == "last") and (
-                found > before or where != "last" or "beside" in steps
-            )
+            is_last, is_same = found == topic.last, found == before
+            results.append(f"{'last' if is_last else 'earlier'}{', as before' if is_same else ''}")
             before = found
         elif verb == "statement":
             topic.sources[0].statement("ALTER TABLE t COMMENT 'x'", "t")
         elif verb in ("insert", "transaction"):
-            getattr(topic, verb)(int(where))
+            getattr(topic, verb)(int(where[0]))
         else:
-            getattr(topic.sources[int(where)], verb)()
+            getattr(topic.sources[int(where[0])], verb)()
+    case.compare(results, update=update)
 
 
 class TopicPerTable:
