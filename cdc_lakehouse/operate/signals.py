@@ -34,10 +34,6 @@ class Problem:
         """The identity of the problem: the numbers in its text may change."""
         return f"{self.feed} {self.kind} {self.subject}"
 
-    def document(self) -> dict[str, Any]:
-        """Return the problem as a document, in which it is sent to receivers."""
-        return {"feed": self.feed, "kind": self.kind, "subject": self.subject, "text": self.text}
-
 
 @dataclass(frozen=True, slots=True)
 class NotifiedProblem:
@@ -58,8 +54,10 @@ class Notification:
     since: float
 
     def document(self) -> dict[str, Any]:
+        """Return what is sent to receivers."""
+        problem = {name: getattr(self.problem, name) for name in ("feed", "kind", "subject", "text")}
         since = datetime.datetime.fromtimestamp(self.since, datetime.UTC)
-        return {"event": self.event, **self.problem.document(), "since": since.isoformat(timespec="seconds")}
+        return {"event": self.event, **problem, "since": since.isoformat(timespec="seconds")}
 
 
 # --- Signals ---
@@ -119,10 +117,6 @@ def _of_health(value: Callable[[TableHealth], float | None]) -> Any:
     return lambda state: [(name, value(health)) for name, health in state.health.items() if health is not None]
 
 
-def _seconds(moment: datetime.datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
-
-
 SIGNALS: Final = (
     Signal("published_checkpoint_timestamp_seconds", "What the published cut shows, in seconds since 1970.",
            _of_feed(lambda state: state.checkpoint_ts and commit_time(state.checkpoint_ts).timestamp())),
@@ -131,7 +125,7 @@ SIGNALS: Final = (
     Signal("freshness_limit_seconds", "freshness_minutes of the feed.",
            _of_feed(lambda state: state.feed.freshness_minutes * 60)),
     Signal("last_cut_timestamp_seconds", "When the last cut was published, in seconds since 1970.",
-           _of_feed(lambda state: _seconds(state.published_at))),
+           _of_feed(lambda state: max((row.published_at.timestamp() for row in state.last_cut_rows), default=None))),
     Signal("tables", "Tables of the published cut.", _of_feed(lambda state: len(state.last_cut_rows))),
     Signal("held_tables", "Tables that stay at an earlier cut.", _of_feed(lambda state: len(state.held)), _held),
     Signal("quarantined_rows", "Rows that could not be used and are open.",
@@ -156,7 +150,8 @@ SIGNALS: Final = (
     Signal("table_delete_ratio", "Share of the rows in the data files of a table that are deleted.",
            _of_health(lambda health: health.delete_ratio), of_tables=True),
     Signal("table_last_compaction_timestamp_seconds", "When maintenance last rewrote files of a table, in seconds "
-           "since 1970.", _of_health(lambda health: _seconds(health.compacted_at)), of_tables=True),
+           "since 1970.", _of_health(lambda health: health.compacted_at and health.compacted_at.timestamp()),
+           of_tables=True),
 )  # fmt: skip
 
 

@@ -303,11 +303,6 @@ class FeedState(FeedRun):
         looked = last_look(self.lake, self.feed.name)
         return lag if looked is None or looked > self.now else min(lag, (self.now - looked).total_seconds())
 
-    @property
-    def published_at(self) -> datetime.datetime | None:
-        """When the cut was published, in UTC; None for one without tables."""
-        return max((row.published_at for row in self.last_cut_rows), default=None)
-
     # --- Tables ---
 
     @functools.cached_property
