@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets import keys, resources
+from cdc_lakehouse.assets import resources
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.sensors import build_alerts, build_sensor
@@ -36,7 +36,6 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     lake = Lake(config.lake, config.storage)
     composed = dg.Definitions.merge(dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config))
     for feed in config.feeds:
-        keys.use_prefix(feed)
         tables = known_tables(lake, feed)
         assets = build_assets(lake, feed, tables)
         jobs = [build_new_job(feed), *build_asset_jobs(feed, assets)]
@@ -56,7 +55,7 @@ def defs() -> dg.Definitions:
         config = configuration.load()
         return dg.Definitions.merge(
             build_definitions(config),
-            build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
+            build_retention(config.feeds, config.dagster.keep_runs_days),
             # In one process, runs of assets that are chosen in the UI have one JVM, as the jobs have.
             dg.Definitions(executor=dg.in_process_executor),
         )

@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables import (
     source_metadata,
 )  # fmt: skip
 from cdc_lakehouse.lake.tables.small_table import schema_of
-from tests.kit.dagster_feed import keys
+from tests.kit.dagster_feed import feed_named, keys
 
 ROOT: Final = Path(__file__).parents[1]
 TABLES, HELD, DAGSTER, READERS, TROUBLESHOOTING = (
@@ -139,7 +139,9 @@ OF_KEY: Final = {"table": TableName("<database>", "<table>"), "database": "<data
 
 def asset_keys() -> set[tuple[str, ...]]:
     return {
-        tuple(key("feed", *[example for name, example in OF_KEY.items() if name in get_type_hints(key)]).path)
+        tuple(
+            key(feed_named("feed"), *[example for name, example in OF_KEY.items() if name in get_type_hints(key)]).path
+        )
         for name, key in vars(keys).items()
         if name.endswith("_key") and not name.startswith("_")
     }
@@ -187,7 +189,7 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     "checks": (
         lambda: {(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(DAGSTER, "Checks"))},
         lambda: (
-            {(check.name, check.asset("x").path[-1]) for check in checks._FEED_CHECKS}
+            {(check.name, check.asset(feed_named("x")).path[-1]) for check in checks._FEED_CHECKS}
             | {(checks.EQUALS_SOURCE, "checkpoint"), *((name, "<database>/<table>") for name in checks._TABLE_CHECKS)}
         ),
     ),

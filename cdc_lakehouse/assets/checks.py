@@ -78,12 +78,12 @@ def _result(
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """A check of a feed. `asset` makes the key from the feed's name. `description` says what is so where it passes.
+    """A check of a feed. `asset` makes the key. `description` says what is so where it passes.
     `advice` is shown when the check failed, as a warning where it only `warns`. `applies` says for which sources the
     check exists. `blocking`: see the module's docstring."""
 
     name: str
-    asset: Callable[[str], dg.AssetKey]
+    asset: Callable[[FeedConfig], dg.AssetKey]
     description: str
     evaluate: Callable[[FeedState], Found]
     advice: str | Callable[[FeedState], str] | None = None
@@ -95,7 +95,7 @@ class _FeedCheck:
         passed, metadata = self.evaluate(state)
         advice = self.advice(state) if callable(self.advice) and not passed else self.advice
         warns = self.warns(state) if callable(self.warns) else self.warns
-        return _result(self.asset(state.feed.name), self.name, passed, metadata, advice, warns=warns)
+        return _result(self.asset(state.feed), self.name, passed, metadata, advice, warns=warns)
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
@@ -105,7 +105,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     def defined(check: _FeedCheck) -> dg.AssetChecksDefinition:
         what = {"name": check.name, "description": check.description, "blocking": check.blocking}
         evaluate: Any = lambda: check.result(FeedState(feed, lake))  # noqa: E731
-        return dg.asset_check(asset=check.asset(feed.name), **what)(evaluate)
+        return dg.asset_check(asset=check.asset(feed), **what)(evaluate)
 
     of_feed = [defined(check) for check in _FEED_CHECKS if check.applies(source)]
     if feed.verify is not None:
@@ -253,7 +253,7 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
     """The tables of the published cut are those of the source database, as `cdc-lakehouse verify` compares them."""
 
     @dg.asset_check(
-        asset=keys.checkpoint_key(feed.name), name=EQUALS_SOURCE, description=_equals_source.__doc__, blocking=False
+        asset=keys.checkpoint_key(feed), name=EQUALS_SOURCE, description=_equals_source.__doc__, blocking=False
     )
     def evaluate() -> dg.AssetCheckResult:
         found = verify_feed(functools.partial(FeedRun, feed, lake), config, (), VerifyOptions())
@@ -277,7 +277,7 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         if found.result == "different":
             advice = "See both rows with `cdc-lakehouse verify`; `cdc-lakehouse verify --repair` puts them right."
         passed, warns = found.result == "equal", found.result == "unchecked"
-        return _result(keys.checkpoint_key(feed.name), EQUALS_SOURCE, passed, metadata, advice, warns=warns)
+        return _result(keys.checkpoint_key(feed), EQUALS_SOURCE, passed, metadata, advice, warns=warns)
 
     return evaluate
 
@@ -287,7 +287,7 @@ def table_evaluations(
 ) -> list[dg.AssetCheckResult]:
     """Evaluate the checks of the rows of a current-state table. With `of_batch` only keys that the last batch wrote are
     searched for duplicates, so that a large table is not read completely."""
-    asset = keys.current_key(feed.name, name)
+    asset = keys.current_key(feed, name)
     read, double, examples = of_lake.duplicate_keys(table, of_batch=of_batch)
     rows = of_lake.conservation(table)
     found = {"rows": read, "duplicate_keys": double, "examples": ", ".join(examples) or "none"}
@@ -308,14 +308,14 @@ def hold_evaluation(feed: FeedConfig, name: TableName, reason: str | None) -> dg
     look = f"cdc-lakehouse status --feed {feed.name} --table '{name}'"
     held = {} if reason is None else {"held": reason, "command": look}
     said = f"Held at its last good cut: {reason}. `{look}` shows where it stands."
-    return _result(keys.current_key(feed.name, name), UP_TO_DATE, reason is None, held, said)
+    return _result(keys.current_key(feed, name), UP_TO_DATE, reason is None, held, said)
 
 
 def feed_evaluations(lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
     """Evaluate the checks of one of the feed's assets, for a run that does not have the asset itself."""
     state = FeedState(feed, lake)
     for check in _FEED_CHECKS:
-        if check.asset(feed.name) == asset and check.applies(state.source):
+        if check.asset(feed) == asset and check.applies(state.source):
             yield check.result(state)
 
 
@@ -331,12 +331,12 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
     """Define the checks of tables, to be run by themselves."""
     specs = {
         f"{keys.output_name('current', table)}__{check}": dg.AssetCheckSpec(
-            check, asset=keys.current_key(feed.name, table), description=description, blocking=check != UP_TO_DATE
+            check, asset=keys.current_key(feed, table), description=description, blocking=check != UP_TO_DATE
         )
         for table in tables
         for check, description in _TABLE_CHECKS.items()
     }
-    inputs = {keys.output_name("current", table): keys.current_key(feed.name, table) for table in tables}
+    inputs = {keys.output_name("current", table): keys.current_key(feed, table) for table in tables}
 
     @dg.op(
         name=f"{feed.name}__table_checks",

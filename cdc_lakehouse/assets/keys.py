@@ -25,48 +25,34 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 """Format and cron schedule of the partitions, by `date_separator`."""
 
 
-_prefixes: Final[dict[str, tuple[str, ...]]] = {}
-"""The prefix before a feed's name, by feed. A process has the definitions of one code location."""
+def key_in_feed(feed: FeedConfig, *parts: str) -> dg.AssetKey:
+    """Return the key with which the keys of all assets of a feed begin, or one of these."""
+    return dg.AssetKey([*feed.key_prefix, feed.name, *parts])
 
 
-def use_prefix(feed: FeedConfig) -> None:
-    """Set the prefix of the keys of a feed's assets to its `key_prefix`, from now on."""
-    _prefixes[feed.name] = feed.key_prefix
-
-
-def _key(feed: str, *parts: str) -> dg.AssetKey:
-    return dg.AssetKey([*_prefixes.get(feed, ()), feed, *parts])
-
-
-def feed_key_path(feed: str) -> list[str]:
-    """Return the path with which the keys of all assets of a feed begin."""
-    return list(_key(feed).path)
-
-
-def belongs_to_feed(feed: str, key: dg.AssetKey) -> bool:
+def belongs_to_feed(feed: FeedConfig, key: dg.AssetKey) -> bool:
     """Whether the key is of an asset of the feed."""
-    return key.has_prefix(feed_key_path(feed))
+    return key.has_prefix(key_in_feed(feed).path)
 
 
-def _of_feed(name: str) -> Callable[[str], dg.AssetKey]:
-    return lambda feed: _key(feed, name)
+def _of_feed(name: str) -> Callable[[FeedConfig], dg.AssetKey]:
+    return lambda feed: key_in_feed(feed, name)
 
 
-# The keys of a feed's assets, by the feed's name: the external asset of the change log, the initial dump, landed
-# segments, the changes of all tables, the published cut, and what keeps tables small.
+# The keys of a feed's assets: the external asset of the change log, the initial dump, landed segments, the changes of
+# all tables, the published cut, and what keeps tables small.
 source_key, snapshot_key, raw_key, events_key = map(_of_feed, ("source", "snapshot", "raw", "events"))
 checkpoint_key, maintenance_key, compaction_key = map(_of_feed, ("checkpoint", "maintenance", "compaction"))
 
 
-def ddl_key(feed: str, database: str) -> dg.AssetKey:
-    """Return the key of the asset of the DDL of a database."""
-    return _key(feed, f"ddl_{database}")
+def ddl_key(feed: FeedConfig, database: str) -> dg.AssetKey:
+    return key_in_feed(feed, f"ddl_{database}")
 
 
-def current_key(feed: str, table: TableName) -> dg.AssetKey:
+def current_key(feed: FeedConfig, table: TableName) -> dg.AssetKey:
     """Return the key of the asset of a table's current rows. The graph shows the last part of a key, and the catalog
     cuts long ones in the middle: so it is short, and the table is last."""
-    return _key(feed, table.database, table.table)
+    return key_in_feed(feed, table.database, table.table)
 
 
 def output_name(kind: str, table: TableName) -> str:

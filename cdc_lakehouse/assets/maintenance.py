@@ -5,7 +5,7 @@ runs wait for them in between.
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import dagster as dg
@@ -22,7 +22,7 @@ from cdc_lakehouse.operate.state import health_document
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
     """Define the assets, their jobs, and their schedules if the configuration has them."""
-    settings, key, other = feed.maintenance, keys.maintenance_key(feed.name), keys.compaction_key(feed.name)
+    settings, key, other = feed.maintenance, keys.maintenance_key(feed), keys.compaction_key(feed)
     what = "Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs."
     of_other = "Small files and deleted rows of current-state tables, rewritten where a table needs it."
     return dg.Definitions.merge(
@@ -45,7 +45,7 @@ def _on_schedule(
         for row in done.tables:
             if row.source is not None and row.after is not None and row.counts["compacted_files"]:
                 # Its files changed. A materialization would say that its rows are newer.
-                changed = keys.current_key(feed.name, row.source)
+                changed = keys.current_key(feed, row.source)
                 context.log_event(dg.AssetObservation(changed, metadata=health_metadata(row.after)))
         shown, after = ("files", "bytes", "delete_ratio", "snapshots"), [row.after or row.before for row in done.tables]
         rows = [
@@ -80,18 +80,17 @@ _AT: Final = "17 3 * * *"
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
-def build_retention(feeds: Iterable[str], keep_days: int | None) -> dg.Definitions:
+def build_retention(feeds: Sequence[FeedConfig], keep_days: int | None) -> dg.Definitions:
     """Define a job that deletes runs of the feeds that ended more than `keep_days` ago, and its daily schedule."""
     if keep_days is None:
         return dg.Definitions()
-    names = tuple(feeds)
 
     @dg.op(description=f"Deletes runs older than {keep_days} days, but those that an asset page still shows.")
     def prune_runs(context: dg.OpExecutionContext) -> None:
         before = utc_now() - datetime.timedelta(days=keep_days)
-        for feed in names:
+        for feed in feeds:
             deleted, kept = delete_runs(context.instance, feed, before)
-            context.log.info("%s: deleted %d runs, kept %d that assets show", feed, deleted, kept)
+            context.log.info("%s: deleted %d runs, kept %d that assets show", feed.name, deleted, kept)
         _delete(context.instance, _ended_before(context.instance, before, job_name=JOB))
 
     @dg.job(name=JOB, executor_def=dg.in_process_executor, description="Deletes old runs from the Dagster instance.")
@@ -102,16 +101,18 @@ def build_retention(feeds: Iterable[str], keep_days: int | None) -> dg.Definitio
     return dg.Definitions(jobs=[prune], schedules=[schedule])
 
 
-def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.datetime) -> tuple[int, int]:
+def delete_runs(instance: dg.DagsterInstance, feed: FeedConfig, before: datetime.datetime) -> tuple[int, int]:
     """Delete the runs of a feed that were created before a moment and have ended. Return how many were deleted, and how
     many stay.
 
     A run with the last materialization of an asset, or of one of its dates, stays: without it the asset would be shown
     as missing."""
-    old = _ended_before(instance, before, tags={FEED_TAG: feed})
-    old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed}_{job}")]
+    old = _ended_before(instance, before, tags={FEED_TAG: feed.name})
+    old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed.name}_{job}")]
     shown = set[str]()
-    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))) if old else ():
+    for record in (
+        instance.get_asset_records(instance.get_asset_keys(prefix=list(keys.key_in_feed(feed).path))) if old else ()
+    ):
         last = record.asset_entry.last_materialization_record
         shown |= {last.run_id} if last is not None else set()
     for key in (keys.raw_key(feed), keys.events_key(feed)) if old else ():

@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
@@ -83,7 +84,7 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
 
 
 def state_metadata(
-    feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
+    feed: FeedConfig, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
 ) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
     is that of the source's table at `checkpoint_ts`."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG
 from cdc_lakehouse.assets.runs import FAILURE_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
@@ -35,7 +34,6 @@ class RunReport:
         self, instance: dg.DagsterInstance, run: FeedRun, run_id: str, attempt: int, rebuild_tables: Sequence[str],
         messages: list[logging.LogRecord], began: float,
     ) -> None:  # fmt: skip
-        keys.use_prefix(run.feed)
         self.instance, self.log = instance, run.log
         self._run_id, self._messages, self._began, self._is_recorded = run_id, messages, began, False
         self._job, self._tags, self._settings = build_new_job(run.feed), run_tags(run.feed, attempt), dict[str, Any]()

@@ -24,6 +24,7 @@ from dagster._core.execution.plan.objects import StepFailureData, StepSuccessDat
 from dagster._utils.error import serializable_error_info_from_exc_info
 
 from cdc_lakehouse.assets import keys
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, class_names
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
@@ -45,12 +46,12 @@ _STARTUP: Final = datetime.timedelta(minutes=5)
 _ENDING: Final = datetime.timedelta(minutes=1)
 
 
-def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
+def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, now: datetime.datetime) -> str | None:
     """Return a sentence on the feed's run that is in progress; None when there is none. Runs of the instance that have
     died are reported as failed."""
     unfinished = instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED))
     records = [record for record in unfinished if _is_of(record.dagster_run, feed)]
-    last = last_holder(lake, feed)
+    last = last_holder(lake, feed.name)
     holder = last if last is not None and last.is_alive(now) else None
     ending = last is not None and last.released and now - last.expires_at < _ENDING
     for record in records:
@@ -69,11 +70,11 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
     return f"{holder} of the feed is not finished"
 
 
-def _is_of(run: dg.DagsterRun, feed: str) -> bool:
+def _is_of(run: dg.DagsterRun, feed: FeedConfig) -> bool:
     # Maintenance takes the lease itself, for one table at a time.
     others = (keys.maintenance_key(feed), keys.compaction_key(feed))
     chosen = (key for key in run.asset_selection or () if key not in others)
-    return run.tags.get(FEED_TAG) == feed or any(keys.belongs_to_feed(feed, key) for key in chosen)
+    return run.tags.get(FEED_TAG) == feed.name or any(keys.belongs_to_feed(feed, key) for key in chosen)
 
 
 def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -91,7 +91,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
             reload_if_outdated(context.code_location_origin, context.log)
             # Between two of its runs a backfill has no run.
             for backfill in runs.requested_backfills(context.instance):
-                if any(keys.belongs_to_feed(feed.name, key) for key in backfill.asset_selection or ()):
+                if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
                     return dg.SkipReason(f"backfill {backfill.backfill_id} of the feed is not finished")
             decision, state = poll_source(context.instance, lake, feed, context.cursor)
         except CdcError as error:
@@ -116,7 +116,7 @@ def poll_source(
     queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as `poll` of a
     source does."""
     now = utc_now()
-    if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
+    if (unfinished := find_unfinished(instance, lake, feed, now)) is not None:
         return Decision(None, unfinished), None
     # Opened for each look: credentials may be replaced while it is followed for days.
     source = FeedRun(feed, lake).source
@@ -162,13 +162,13 @@ def _run_problems(
     """Yield the failed runs and checks of a feed, and overdue maintenance. `checks` are those of all assets in the code
     location; `watched` is since when the feed is watched."""
     # This reports a run whose process is gone as failed.
-    find_unfinished(instance, lake, feed.name, now)
+    find_unfinished(instance, lake, feed, now)
     for run in runs.last_runs(instance, feed.name):
         if run.error is not None:
             of_job = f" of {run.job}" if run.job else ""
             yield Problem(feed.name, "failed", run.job, f"run {run.run_id}{of_job}: {run.error}")
     # Checks whose last evaluation failed with an error: warnings are only shown in Dagster.
-    own = [key for key in checks if keys.belongs_to_feed(feed.name, key.asset_key) and key.name not in WITH_OWN_ALERTS]
+    own = [key for key in checks if keys.belongs_to_feed(feed, key.asset_key) and key.name not in WITH_OWN_ALERTS]
     for key, evaluation in sorted(runs.failed_checks(instance, own).items(), key=lambda item: str(item[0])):
         if evaluation.severity == dg.AssetCheckSeverity.ERROR:
             asset, why = key.asset_key.to_user_string(), evaluation.description or "its page in Dagster has the numbers"

@@ -88,7 +88,7 @@ last events did not change."""
 
 def made_of_events(feed: FeedConfig) -> dict[str, str]:
     """Return the tags of a table's materialization: the data versions that it was made of."""
-    events, code = keys.events_key(feed.name).to_user_string(), {"dagster/code_version": _VERSION}
+    events, code = keys.events_key(feed).to_user_string(), {"dagster/code_version": _VERSION}
     return {**code, f"dagster/input_data_version/{events}": _VERSION, f"dagster/input_event_pointer/{events}": "NULL"}
 
 
@@ -104,7 +104,7 @@ def _loaded(context: Context, steps: Steps) -> Results:
             "quarantined": known.quarantined, "new_files": new.segments, "new_rows": new.events,
             **({} if known.max_commit_ts is None else metadata.moment("position", known.max_commit_ts)),
         }  # fmt: skip
-        yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed.name), metadata=numbers)
+        yield dg.AssetMaterialization(keys.snapshot_key(steps.run.feed), metadata=numbers)
 
 
 def _landed(context: Context, steps: Steps) -> Results:
@@ -125,7 +125,7 @@ def _decoded(context: Context, steps: Steps) -> Results:
 
 
 def _by_date(
-    steps: Steps, key: Callable[[str], dg.AssetKey], known: pa.Table, new: Sequence[Segment],
+    steps: Steps, key: Callable[[FeedConfig], dg.AssetKey], known: pa.Table, new: Sequence[Segment],
     measure: Callable[[Totals, Totals, bool], metadata.Metadata], dates: Iterable[str] | None = None,
 ) -> Results:  # fmt: skip
     """Yield a materialization of each of the `dates`; None: each that is requested or has something new, so that
@@ -139,10 +139,10 @@ def _by_date(
     for date in dates:
         of_date = pc.field("feed_date") == date
         described = measure(totals(known.filter(of_date)), totals(rows.filter(of_date)), True)
-        yield dg.AssetMaterialization(key(feed.name), partition=date, metadata=described)
+        yield dg.AssetMaterialization(key(feed), partition=date, metadata=described)
     if keys.partitions_of(feed) is None:
         described, tags = measure(totals(known), totals(rows), False), {"dagster/data_version": _VERSION}
-        yield dg.AssetMaterialization(key(feed.name), metadata=described, tags=tags)
+        yield dg.AssetMaterialization(key(feed), metadata=described, tags=tags)
 
 
 def _applied(
@@ -162,7 +162,7 @@ def _applied(
         return metadata.ddl_metadata([version for version in evolved if version.incarnation in own], own.values())
 
     for database in dict.fromkeys(databases[each.incarnation] for each in evolved if each.incarnation in databases):
-        said.add(key := keys.ddl_key(feed.name, database))
+        said.add(key := keys.ddl_key(feed, database))
         yield dg.AssetMaterialization(key, metadata=of_ddl(database))
     now = functools.cache(utc_now)  # The lags of a run are all of one moment.
     if run.only is None or run.only:
@@ -177,11 +177,11 @@ def _applied(
                 name, current = changed.life.last.name, run.lake.existing(changed.state.identifier)
                 upto, counts = steps.applied.checkpoint_ts, changed.counts
                 described = {
-                    **metadata.state_metadata(feed.name, changed.state, changed.life.last, current, upto, now()),
+                    **metadata.state_metadata(feed, changed.state, changed.life.last, current, upto, now()),
                     "upserts": counts.rows, "deletes": counts.deletes, "zero_dates_as_null": counts.zero_dates,
                     "keys_of_older_state": counts.older, "rebuilt": changed.rebuilt,
                 }  # fmt: skip
-                said.add(key := keys.current_key(feed.name, name))
+                said.add(key := keys.current_key(feed, name))
                 yield dg.AssetMaterialization(key, metadata=described, tags=made_of_events(feed))
                 checks.log_results(context, checks.table_evaluations(feed, name, current, of_batch=True))
 
@@ -198,11 +198,11 @@ def _applied(
             return why
         current = run.lake.existing(state.identifier)
         upto = steps.applied.checkpoint_ts if reason is None else state.applied_ts
-        return {**metadata.state_metadata(feed.name, state, life.last, current, upto, now()), **why}
+        return {**metadata.state_metadata(feed, state, life.last, current, upto, now()), **why}
 
     # The run was requested, and a backfill waits for all assets that it has selected.
-    unchanged = {keys.ddl_key(feed.name, table.database): functools.partial(of_ddl, table.database) for table in tables}
-    unchanged |= {keys.current_key(feed.name, table): functools.partial(of_table, table) for table in tables}
+    unchanged = {keys.ddl_key(feed, table.database): functools.partial(of_ddl, table.database) for table in tables}
+    unchanged |= {keys.current_key(feed, table): functools.partial(of_table, table) for table in tables}
     for key, describe in unchanged.items():
         if key in asked and key not in said:
             yield dg.AssetMaterialization(key, metadata={**describe(), "unchanged": True})
@@ -215,7 +215,7 @@ def _applied(
             "rows": sum(row.row_count for row in published.rows), "tables_held": len(held), "new_cut": published.new,
             **moment, **({"held": metadata.held_list(held)} if held else {}),
         }  # fmt: skip
-        yield dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=numbers)
+        yield dg.AssetMaterialization(keys.checkpoint_key(feed), metadata=numbers)
 
 
 def _passed_dates(context: Context, steps: Steps) -> Results:
@@ -236,7 +236,7 @@ def _passed_dates(context: Context, steps: Steps) -> Results:
         (keys.raw_key, landed, functools.partial(metadata.landed_metadata, Landed())),
         (keys.events_key, decoded, functools.partial(metadata.events_metadata, totals(decoded).events)),
     ):
-        unknown = passed - context.instance.get_materialized_partitions(key(feed.name))
+        unknown = passed - context.instance.get_materialized_partitions(key(feed))
         yield from _by_date(steps, key, segments, (), measure, sorted(unknown))
 
 
@@ -253,7 +253,7 @@ def log_step(context: Context, steps: Steps, name: str, in_run: Collection[dg.As
     """Take a step, and log its results and their checks, for a run without the assets themselves: those `in_run` log
     their own."""
     for asset, results in RUN_STEPS[name]:
-        if (key := asset(steps.run.feed.name)) not in in_run:
+        if (key := asset(steps.run.feed)) not in in_run:
             for each in results(context, steps):
                 context.log_event(each)
             checks.log_results(context, checks.feed_evaluations(steps.run.lake, steps.run.feed, key))
@@ -270,7 +270,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
         "partitions_def": keys.partitions_of(feed, Segments(lake, feed.name).dates()),
         "backfill_policy": dg.BackfillPolicy.single_run(),
     }
-    log, raw, dump = (key(feed.name) for key in (keys.source_key, keys.raw_key, keys.snapshot_key))
+    log, raw, dump = (key(feed) for key in (keys.source_key, keys.raw_key, keys.snapshot_key))
     of_tables = _tables(feed, tables, _outputs(lake, feed, tables, source.database))
     assets = [
         # Where the lineage begins, and which nothing here makes. It is one asset, not one for each table.
@@ -305,12 +305,12 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
 
 def _asset(
-    feed: FeedConfig, key: Callable[[str], dg.AssetKey], results: Callable[[Context, Steps], Results],
+    feed: FeedConfig, key: Callable[[FeedConfig], dg.AssetKey], results: Callable[[Context, Steps], Results],
     followed_by: Collection[dg.AssetKey] = (), **arguments: Any,
 ) -> dg.AssetsDefinition:  # fmt: skip
     asset: Any = dg.asset
 
-    @asset(key=key(feed.name), pool=pool_of(feed), **arguments, **of_feed(feed))
+    @asset(key=key(feed), pool=pool_of(feed), **arguments, **of_feed(feed))
     def materialize(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps, numbers = lakehouse.steps(context, feed.name), dict[str, Any]()
         is_dated = context.has_partition_key or context.has_partition_key_range
@@ -337,8 +337,8 @@ def _in_run(context: dg.AssetExecutionContext) -> Set[dg.AssetKey]:
 def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg.AssetOut]) -> dg.AssetsDefinition:
     """Define DDL, tables and checkpoint as one op: most tables have no changes in most runs, and for an asset that a
     run leaves out Dagster would skip the ops that depend on it."""
-    source, events = keys.source_key(feed.name), keys.events_key(feed.name)
-    current = {keys.output_name("current", table): keys.current_key(feed.name, table) for table in tables}
+    source, events = keys.source_key(feed), keys.events_key(feed)
+    current = {keys.output_name("current", table): keys.current_key(feed, table) for table in tables}
     # DDL leads to no other asset: each statement would mark all tables of its database as outdated.
     dependencies = {name: {events} if name in current else {source} for name in outputs}
     dependencies["checkpoint"] = {*current.values()} or {events}
@@ -350,9 +350,9 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
     def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         steps = lakehouse.steps(context, feed.name)
         selected = context.selected_asset_keys
-        if keys.checkpoint_key(feed.name) not in selected:
+        if keys.checkpoint_key(feed) not in selected:
             # Only these tables; a cut consists of all tables.
-            steps.run.only = frozenset(table for table in tables if keys.current_key(feed.name, table) in selected)
+            steps.run.only = frozenset(table for table in tables if keys.current_key(feed, table) in selected)
         for step in ("land", "decode"):
             log_step(context, steps, step, _in_run(context))
         for each in _applied(context, steps, tables, selected):
@@ -369,7 +369,7 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
     outputs: dict[str, dg.AssetOut] = {}
     for database in sorted({table.database for table in tables}):
         outputs[keys.output_name("ddl", TableName(database, ""))] = dg.AssetOut(
-            key=keys.ddl_key(feed.name, database),
+            key=keys.ddl_key(feed, database),
             description=f"DDL of {as_markdown(database)} that tables follow: statements and their effect.",
             kinds={source},
             is_required=False,
@@ -379,7 +379,7 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
         name = table.database, table.table
         settings = feed.settings_of(*name)
         outputs[keys.output_name("current", table)] = dg.AssetOut(
-            key=keys.current_key(feed.name, table),
+            key=keys.current_key(feed, table),
             description=f"{as_markdown(str(table))}: one row a key, as of the published checkpoint.",
             kinds={"iceberg"},
             metadata=_stored(CurrentTables(lake, feed).identifier(table)),
@@ -390,7 +390,7 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
             tags={**feed.tags, **settings.tags},
         )
     outputs["checkpoint"] = dg.AssetOut(
-        key=keys.checkpoint_key(feed.name),
+        key=keys.checkpoint_key(feed),
         description="The published cut: which snapshot of every table shows the checkpoint-ts.",
         kinds={"iceberg"},
         metadata=_stored(system_table(feed.name, "checkpoints")),
@@ -482,7 +482,7 @@ def build_asset_jobs(feed: FeedConfig, assets: Iterable[dg.AssetsDefinition | dg
     dates, if there are some, which decodes dates again, all of a backfill in one run. A run checks the tables that it
     changes itself, and does not compare with the source."""
     own = [each for each in assets if isinstance(each, dg.AssetsDefinition)]
-    checked = {key(feed.name) for rows in RUN_STEPS.values() for key, _ in rows}
+    checked = {key(feed) for rows in RUN_STEPS.values() for key, _ in rows}
     of_tables = f"The tables of {feed.name} as assets: process what is new, and report the state of each table."
     of_dates = f"Decode dates of {feed.name} again, and bring the tables to the checkpoint."
     jobs: list[Any] = []
@@ -507,7 +507,7 @@ def build_verify(feed: FeedConfig) -> dg.Definitions:
 
 
 def _equals_source(feed: FeedConfig) -> dg.AssetSelection:
-    return dg.AssetSelection.checks(dg.AssetCheckKey(keys.checkpoint_key(feed.name), checks.EQUALS_SOURCE))
+    return dg.AssetSelection.checks(dg.AssetCheckKey(keys.checkpoint_key(feed), checks.EQUALS_SOURCE))
 
 
 def scheduled_job(name: str, selection: dg.AssetSelection, description: str, cron: str | None) -> dg.Definitions:

@@ -365,7 +365,7 @@ class _Runner:
             from cdc_lakehouse.assets.runs import find_unfinished  # noqa: PLC0415
 
             # The feed's pool keeps the daemon's runs apart, but a run from the command line must check for them itself.
-            if (unfinished := find_unfinished(self.instance, self.lake, feed.name, utc_now())) is not None:
+            if (unfinished := find_unfinished(self.instance, self.lake, feed, utc_now())) is not None:
                 raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
         lease = take_feed(self.lake, feed.name, run_id)
         # What it writes first is what it has found to do: from then on others see the run.

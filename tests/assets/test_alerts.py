@@ -75,7 +75,7 @@ def test_failed_check_is_sent_until_it_passes(
 
         return own
 
-    raw, error, warning = keys.raw_key(lake.name), dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    raw, error, warning = keys.raw_key(lake.feed), dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
     of_all = [of_people(raw, error), of_people(raw, warning), of_people(dg.AssetKey("x"), error)]
     daemon.configure(*of_all)
 

@@ -18,7 +18,6 @@ from dagster.components.testing.utils import create_defs_folder_sandbox
 from cdc_lakehouse import FeedComponent as Component
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConfigurationError
-from tests.kit.dagster_feed import keys
 from tests.kit.scripted_lake import create_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster-project.md"
@@ -27,12 +26,6 @@ SOURCE = {
 }  # fmt: skip
 FEED = {"name": "shop", "source": SOURCE, "start_date": "2026-11-01"}
 LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///./catalog.db"}}
-
-
-@pytest.fixture(autouse=True)
-def no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefixes end with the test."""
-    monkeypatch.setattr(keys, "_prefixes", {})
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_partitions_start_date_long_before_files_begin_with_them(
     script.land(lake, *(script.segment(f"d/t/1/{date}/CDC1.json", feed_date=date, events=1) for date in dates))
     script.publish(lake, at=script.before(NOW, 0))
     definitions = build_definitions(lake.config)
-    loaded = definitions.resolve_asset_graph().get(keys.raw_key(lake.name)).partitions_def
+    loaded = definitions.resolve_asset_graph().get(keys.raw_key(lake.feed)).partitions_def
     assert isinstance(loaded, dg.TimeWindowPartitionsDefinition)
     assert loaded.start.date() == datetime.date(2026, 6, 27)
     with dg.DagsterInstance.ephemeral() as instance, clock_at(lambda: NOW):

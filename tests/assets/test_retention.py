@@ -12,19 +12,19 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
-from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import TableName, utc_now
-from tests.kit.dagster_feed import FEED_TAG, build_retention, delete_runs, ended, keys, runs
+from tests.kit.dagster_feed import FEED_TAG, build_retention, delete_runs, ended, feed_named, keys, runs
 from tests.kit.lakes import TestLake
 
+FEED = feed_named("f")
 DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
 
 
-@dg.asset(key=keys.raw_key("f"), partitions_def=DAYS)
+@dg.asset(key=keys.raw_key(FEED), partitions_def=DAYS)
 def raw() -> None: ...
 
 
-@dg.asset(key=keys.checkpoint_key("f"), partitions_def=None)
+@dg.asset(key=keys.checkpoint_key(FEED), partitions_def=None)
 def checkpoint() -> None: ...
 
 
@@ -55,9 +55,9 @@ def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tm
     first = run(instance, "2026-06-01")
     again, other_date = run(instance, "2026-06-01"), run(instance, "2026-06-02")
     earlier_cut, cut, of_another = run(instance), run(instance), run(instance, feed="g")
-    assert delete_runs(instance, "f", utc_now() - datetime.timedelta(days=1)) == (0, 0), "none is old enough"
+    assert delete_runs(instance, FEED, utc_now() - datetime.timedelta(days=1)) == (0, 0), "none is old enough"
 
-    assert delete_runs(instance, "f", utc_now()) == (3, 2)
+    assert delete_runs(instance, FEED, utc_now()) == (3, 2)
     # The last cut is another feed's run here: it is the one that is shown.
     assert run_ids(instance) == {again, other_date, of_another}
     assert instance.get_materialized_partitions(raw.key) == {"2026-06-01", "2026-06-02"}
@@ -65,20 +65,18 @@ def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tm
     gone = {first, earlier_cut, cut}
     left = [path for path in tmp_path.rglob("*") if any(run in str(path) for run in gone)]
     assert not left
-    assert delete_runs(instance, "f", utc_now()) == (0, 2)
+    assert delete_runs(instance, FEED, utc_now()) == (0, 2)
 
 
 def test_shown_run_stays_where_keys_have_a_prefix(instance: dg.DagsterInstance, lake: TestLake) -> None:
     lake.configure(key_prefix=["company"])
-    feed = lake.name
-    build_definitions(lake.config)
 
-    @dg.asset(key=keys.current_key(feed, TableName("d", "t")))
+    @dg.asset(key=keys.current_key(lake.feed, TableName("d", "t")))
     def current() -> None: ...
 
     job = dg.Definitions(assets=[current], jobs=[dg.define_asset_job("j", [current])]).resolve_job_def("j")
-    first, last = (job.execute_in_process(instance=instance, tags={FEED_TAG: feed}).run_id for _ in range(2))
-    assert delete_runs(instance, feed, utc_now()) == (1, 1)
+    first, last = (job.execute_in_process(instance=instance, tags={FEED_TAG: lake.name}).run_id for _ in range(2))
+    assert delete_runs(instance, lake.feed, utc_now()) == (1, 1)
     assert first not in run_ids(instance) and last in run_ids(instance)
     assert current.key.path[0] == "company"
 
@@ -95,12 +93,12 @@ def test_runs_of_other_jobs_of_the_feed_are_deleted(instance: dg.DagsterInstance
         )
         for which in (first, last):
             which.add(job.execute_in_process(instance=instance).run_id)
-    assert delete_runs(instance, "f", utc_now()) == (3, 3)
+    assert delete_runs(instance, FEED, utc_now()) == (3, 3)
     assert run_ids(instance) == last
 
 
 def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) -> None:
-    definitions = build_retention(["f"], 1)
+    definitions = build_retention([FEED], 1)
     kept = {run(instance), run(instance)}
     done = definitions.resolve_job_def("cdc_prune_runs").execute_in_process(instance=instance)
     assert done.success and run_ids(instance) == {*kept, done.run_id}

@@ -78,7 +78,7 @@ def test_runs_of_people_and_backfills_are_waited_for(
     lake.configure(key_prefix=list(prefix))
     build_definitions(lake.config)
     other = dg.AssetKey([*prefix, "other", "raw"])
-    for key, waits in ((other, False), (keys.raw_key(lake.name), True)):
+    for key, waits in ((other, False), (keys.raw_key(lake.feed), True)):
         assert key.path[: len(prefix)] == list(prefix)
         id, status = RUN[:-1] + str(len(instance.get_runs())), dg.DagsterRunStatus.NOT_STARTED
         instance.add_run(dg.DagsterRun("__ASSET_JOB", run_id=id, status=status, asset_selection=frozenset({key})))

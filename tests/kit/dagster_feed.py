@@ -16,7 +16,7 @@ from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.assets.steps import decisions_config, made_of_events
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import load
+from cdc_lakehouse.config import FeedConfig, load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.pipeline.run import FeedRun, take_feed
@@ -33,6 +33,12 @@ __all__ = [
 def empty_instance() -> dg.DagsterInstance:
     """One without runs, for all that only read it: to make one costs more than most tests do."""
     return dg.DagsterInstance.ephemeral()
+
+
+def feed_named(name: str) -> FeedConfig:
+    source = {"type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": "day"}
+    document = {"name": name, "source": {**source, "time_zone": "UTC"}, "start_date": "2026-06-01"}
+    return FeedConfig.model_validate(document)
 
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
