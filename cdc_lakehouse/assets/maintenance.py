@@ -105,8 +105,8 @@ def delete_runs(instance: dg.DagsterInstance, feed: FeedConfig, before: datetime
     """Delete the runs of a feed that were created before a moment and have ended. Return how many were deleted, and how
     many stay.
 
-    A run with the last materialization of an asset, or of one of its dates, stays: without it the asset would be shown
-    as missing."""
+    A run with the last materialization of an asset, or of one of its dates, stays: else the asset is shown as
+    missing."""
     old = _ended_before(instance, before, tags={FEED_TAG: feed.name})
     old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed.name}_{job}")]
     shown = set[str]()

@@ -106,8 +106,8 @@ def state_metadata(
 
 
 def health_metadata(health: TableHealth) -> Metadata:
-    """Describe the files of a table. `delete_ratio` is the share of deleted rows in the data files, which a compaction
-    would remove."""
+    """Describe the files of a table. `delete_ratio` is the share of deleted rows in them, which a compaction
+    removes."""
     numbers: dict[str, Any] = {
         "files": health.files, "bytes": health.bytes, "average_file_bytes": health.average_bytes,
         "delete_ratio": round(health.delete_ratio, 4),
@@ -138,8 +138,7 @@ _OF_MARKDOWN: Final = re.compile(r"([\\`*\[\]<>])")
 
 
 def as_markdown(text: str) -> str:
-    """Escape a text for Markdown so that it is shown literally: names and statements of the source must not link, load
-    or format anything."""
+    """Escape a text for Markdown: names and statements of the source must not link, load or format anything."""
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 

@@ -26,9 +26,8 @@ _MESSAGE = logging.Formatter("%(message)s")
 
 
 class RunReport:
-    """The report of one run, with the tags and the configuration with which Dagster can execute it again. To the
-    functions that log results it is what the context of an op is. `messages` are what the run has logged and the report
-    does not have yet."""
+    """The report of one run, with the tags and the configuration with which Dagster can execute it again; the context
+    of functions that log results. `messages` are what the run has logged and the report does not have yet."""
 
     def __init__(
         self, instance: dg.DagsterInstance, run: FeedRun, run_id: str, attempt: int, rebuild_tables: Sequence[str],

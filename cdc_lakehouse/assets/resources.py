@@ -33,8 +33,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     _config_of_run: LakehouseConfig | None = PrivateAttr(None)
 
     def session(self, config: LakehouseConfig) -> SparkSession:
-        """Return Spark's session, which is started if there is none. Raises `ConfigurationError` for the second lake of
-        a run."""
+        """Return Spark's session, started if there is none. Raises `ConfigurationError` for a run's second lake."""
         first = self._config_of_run or config
         if (first.lake, first.storage) != (config.lake, config.storage):
             advice = "start a run for the feeds of each"

@@ -47,8 +47,7 @@ _ENDING: Final = datetime.timedelta(minutes=1)
 
 
 def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, now: datetime.datetime) -> str | None:
-    """Return a sentence on the feed's run that is in progress; None when there is none. Runs of the instance that have
-    died are reported as failed."""
+    """Return a sentence on the feed's run in progress, None without one. Runs that have died are reported as failed."""
     unfinished = instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED))
     records = [record for record in unfinished if _is_of(record.dagster_run, feed)]
     last = last_holder(lake, feed.name)
@@ -125,9 +124,8 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
 
 
 def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
-    """Return when the sensor of a feed retries a run that ended at `ended_at`, both in seconds since 1970: after a
-    transient failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other
-    run."""
+    """Return when a feed's sensor retries a run that ended at `ended_at`, both in seconds since 1970: one that failed
+    transiently or was cancelled. The wait doubles with each attempt. None for any other run."""
     failed = run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED
     if not failed and run.status != dg.DagsterRunStatus.CANCELED:
         return None
@@ -190,8 +188,7 @@ def step_failure(instance: dg.DagsterInstance, run_id: str) -> Any:
 
 
 def delete_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete the file of SQLite's storage that each run has for itself: 130 kB of it remain when its rows are
-    deleted."""
+    """Delete the file of SQLite's storage that each run has: 130 kB of it remain when its rows are deleted."""
     storage: Any = instance.event_log_storage
     # Checked by its method: importing the class takes a fifteenth of the time to load the definitions.
     if hasattr(storage, "path_for_shard"):

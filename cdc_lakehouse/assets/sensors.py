@@ -113,8 +113,7 @@ def poll_source(
     instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
     """Decide whether to request a run of the feed; return the decision and what the source shows, None when it was not
-    queried because a run of the feed is unfinished. `cursor` is that of the last requested run. Raises as `poll` of a
-    source does."""
+    queried because a run of the feed is unfinished. `cursor` is the last requested run's. Raises as `poll` does."""
     now = utc_now()
     if (unfinished := find_unfinished(instance, lake, feed, now)) is not None:
         return Decision(None, unfinished), None
@@ -191,8 +190,7 @@ def _run_problems(
 
 
 class _CursorState(BaseModel):
-    """The cursor. watched: since when each feed is watched, in seconds since 1970. notified: by receiver, then by key
-    of the problem."""
+    """The cursor. watched: from when on, in seconds since 1970, by feed. notified: by receiver, then problem's key."""
 
     watched: dict[str, float] = {}
     notified: dict[str, dict[str, NotifiedProblem]] = {}

@@ -82,8 +82,7 @@ def pool_of(feed: FeedConfig) -> str:
 Results = Iterator[dg.AssetMaterialization]
 
 _VERSION: Final = "1"
-"""The data version of a log without dates, whatever it holds: else Dagster would show each table as outdated that the
-last events did not change."""
+"""The data version of a log without dates: else tables that the last events did not change would seem outdated."""
 
 
 def made_of_events(feed: FeedConfig) -> dict[str, str]:
@@ -130,8 +129,8 @@ def _by_date(
 ) -> Results:  # fmt: skip
     """Yield a materialization of each of the `dates`; None: each that is requested or has something new, so that
     numbers plot by date; if there is none, the current one; all segments for a feed without dates. `known` has the
-    columns of `segments`; `measure` computes the metadata from the totals of known and new segments, and whether they
-    are of one date."""
+    columns of `segments`; `measure` computes the metadata from the totals of known and new segments, and whether of one
+    date."""
     feed, rows = steps.run.feed, as_rows(new)
     if dates is None:
         found = {segment.feed_date for segment in new if segment.feed_date is not None} | steps.run.dates
@@ -150,7 +149,7 @@ def _applied(
 ) -> Results:
     """Apply DDL and rows, and publish the cut. Yield what has changed, then what is true of the assets among `asked`
     that did not change, of these `tables` and their databases, then the cut, unless a run of single tables has not
-    published one. Log the checks of the tables that changed, were held or are held. Nothing is applied when no table is
+    published one. Log the checks of tables that changed, were or are held. Nothing is applied when no table is
     wanted."""
     run, feed, evolved = steps.run, steps.run.feed, steps.evolved
     lives, said, held = run.history.history.incarnations(), set[dg.AssetKey](), dict[TableName, str]()
@@ -221,8 +220,7 @@ def _applied(
 def _passed_dates(context: Context, steps: Steps) -> Results:
     """Yield materializations of the partitions of `raw` and `events` that are over at the checkpoint, by the source's
     wall clock, and that this Dagster instance does not know yet, with the lake's numbers for them: most of them have no
-    files. A file has the date on which it was flushed, and everything committed before was flushed: no more files with
-    these dates follow."""
+    files. A file has the date of its flush, and all committed before was flushed: no more of these dates follow."""
     feed, dates, checkpoint_ts = steps.run.feed, steps.run.segments.dates(), steps.published.cut.checkpoint_ts
     definition = keys.partitions_of(feed, dates)
     if definition is None or not dates or checkpoint_ts == BEGINNING:
@@ -250,8 +248,7 @@ has results: by the asset whose checks are evaluated after them."""
 
 
 def log_step(context: Context, steps: Steps, name: str, in_run: Collection[dg.AssetKey] = ()) -> None:
-    """Take a step, and log its results and their checks, for a run without the assets themselves: those `in_run` log
-    their own."""
+    """Take a step, and log its results and their checks, but of assets `in_run`, which log their own."""
     for asset, results in RUN_STEPS[name]:
         if (key := asset(steps.run.feed)) not in in_run:
             for each in results(context, steps):
@@ -271,7 +268,7 @@ def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
         "backfill_policy": dg.BackfillPolicy.single_run(),
     }
     log, raw, dump = (key(feed) for key in (keys.source_key, keys.raw_key, keys.snapshot_key))
-    of_tables = _tables(feed, tables, _outputs(lake, feed, tables, source.database))
+    of_tables = _tables(lake, feed, tables, source.database)
     assets = [
         # Where the lineage begins, and which nothing here makes. It is one asset, not one for each table.
         dg.AssetSpec(
@@ -334,44 +331,15 @@ def _in_run(context: dg.AssetExecutionContext) -> Set[dg.AssetKey]:
     return context.job_def.asset_layer.selected_asset_keys
 
 
-def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg.AssetOut]) -> dg.AssetsDefinition:
+def _tables(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], server: str) -> dg.AssetsDefinition:
     """Define DDL, tables and checkpoint as one op: most tables have no changes in most runs, and for an asset that a
     run leaves out Dagster would skip the ops that depend on it."""
-    source, events = keys.source_key(feed), keys.events_key(feed)
-    current = {keys.output_name("current", table): keys.current_key(feed, table) for table in tables}
-    # DDL leads to no other asset: each statement would mark all tables of its database as outdated.
-    dependencies = {name: {events} if name in current else {source} for name in outputs}
-    dependencies["checkpoint"] = {*current.values()} or {events}
-
-    @dg.multi_asset(
-        name=f"{feed.name}__tables", outs=outputs, deps=[events, *([source] if tables else [])],
-        internal_asset_deps=dependencies, can_subset=True, pool=pool_of(feed),
-    )  # fmt: skip
-    def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        steps = lakehouse.steps(context, feed.name)
-        selected = context.selected_asset_keys
-        if keys.checkpoint_key(feed) not in selected:
-            # Only these tables; a cut consists of all tables.
-            steps.run.only = frozenset(table for table in tables if keys.current_key(feed, table) in selected)
-        for step in ("land", "decode"):
-            log_step(context, steps, step, _in_run(context))
-        for each in _applied(context, steps, tables, selected):
-            if each.asset_key in selected:
-                yield dg.MaterializeResult(asset_key=each.asset_key, metadata=each.metadata)
-            else:
-                # It was unknown when the definitions were loaded, or was not selected.
-                context.log_event(each)
-
-    return tables_of_feed
-
-
-def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: str) -> dict[str, dg.AssetOut]:
     outputs: dict[str, dg.AssetOut] = {}
     for database in sorted({table.database for table in tables}):
         outputs[keys.output_name("ddl", TableName(database, ""))] = dg.AssetOut(
             key=keys.ddl_key(feed, database),
             description=f"DDL of {as_markdown(database)} that tables follow: statements and their effect.",
-            kinds={source},
+            kinds={server},
             is_required=False,
             **of_feed(feed, _readable(database)),
         )
@@ -399,7 +367,32 @@ def _outputs(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: 
         is_required=False,
         **of_feed(feed),
     )
-    return outputs
+    source, events = keys.source_key(feed), keys.events_key(feed)
+    current = {keys.output_name("current", table): keys.current_key(feed, table) for table in tables}
+    # DDL leads to no other asset: each statement would mark all tables of its database as outdated.
+    dependencies = {name: {events} if name in current else {source} for name in outputs}
+    dependencies["checkpoint"] = {*current.values()} or {events}
+
+    @dg.multi_asset(
+        name=f"{feed.name}__tables", outs=outputs, deps=[events, *([source] if tables else [])],
+        internal_asset_deps=dependencies, can_subset=True, pool=pool_of(feed),
+    )  # fmt: skip
+    def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        steps = lakehouse.steps(context, feed.name)
+        selected = context.selected_asset_keys
+        if keys.checkpoint_key(feed) not in selected:
+            # Only these tables; a cut consists of all tables.
+            steps.run.only = frozenset(table for table in tables if keys.current_key(feed, table) in selected)
+        for step in ("land", "decode"):
+            log_step(context, steps, step, _in_run(context))
+        for each in _applied(context, steps, tables, selected):
+            if each.asset_key in selected:
+                yield dg.MaterializeResult(asset_key=each.asset_key, metadata=each.metadata)
+            else:
+                # It was unknown when the definitions were loaded, or was not selected.
+                context.log_event(each)
+
+    return tables_of_feed
 
 
 # --- Jobs ---

@@ -128,8 +128,8 @@ def find_home() -> Path:
 
 
 def existing_home() -> Path | None:
-    """Return the home of an existing Dagster instance, for commands that create none, and set DAGSTER_HOME to it; None
-    when there is none."""
+    """Return the home of an existing Dagster instance, or None, for commands that create none; set DAGSTER_HOME to
+    it."""
     if not ((home := find_home()) / "dagster.yaml").exists():
         return None
     os.environ["DAGSTER_HOME"] = str(home)
@@ -233,8 +233,7 @@ _TICK_SECONDS: Final = 0.5
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 Shown = Literal["line", "nothing", "log"]
-"""What of progress is shown on stderr: a changing line, if it is a terminal; nothing; or a line for each message, with
-its time in UTC."""
+"""What of progress is shown on stderr: a changing line on a terminal; nothing; or a line a message, with its time."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -93,8 +93,7 @@ def command(asked: Asked, listen: str | None, asks_source: bool) -> int:
 
 
 class _Feeds(Collector):
-    """Reads the state of feeds at each collection, and asks their sources concurrently. A source that has not answered
-    yet is not asked again."""
+    """Reads feeds at each collection, and asks their sources concurrently, but those that have not answered yet."""
 
     def __init__(
         self, lake: Lake, feeds: Sequence[FeedConfig], runs: Callable[[str], Iterable[Any]], *, asks_source: bool

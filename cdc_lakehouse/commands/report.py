@@ -279,8 +279,7 @@ class _Cut(NamedTuple):
 
 
 def _cuts(state: FeedState) -> list[_Cut]:
-    """Return the newest cuts, oldest first, from the rows of `checkpoints`, the segments, and the summaries of the
-    tables' snapshots."""
+    """Return the newest cuts, oldest first, from `checkpoints`, the segments, and the tables' snapshots."""
     rows = state.checkpoints.newest(_MOST_ROWS)
     known = [health.sizes for health in state.health.values() if health is not None]
     sizes: dict[int | None, int] = {None: 0, **{id: size for each in known for id, size in each}}

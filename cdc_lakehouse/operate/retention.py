@@ -227,8 +227,7 @@ class Retention:
 
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
-        """The names of each table, and the batch up to which it has applied everything; a dropped table waits for
-        none."""
+        """The names of each table, and the batch up to which it has applied all; a dropped table waits for none."""
         run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
         found: list[tuple[frozenset[TableName], int]] = []
         for life in run.history.history.incarnations().values():
@@ -306,8 +305,7 @@ def _changes(
 
 
 _WORTH: Final = 0.1
-"""The growth, as a share of the events, after which removal is done again: finding the superseded events reads all
-candidates."""
+"""The growth, as a share of the events, after which removal is done again: it reads all candidates."""
 
 
 def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[None]] | None) -> int:

@@ -1,5 +1,4 @@
-"""The state of a feed and of its tables: one reading for the status, the report, alerts, metrics and checks. No JVM is
-started."""
+"""The state of a feed and of its tables: one reading for status, report, alerts, metrics and checks, without a JVM."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ from cdc_lakehouse.pipeline.source import SourceStatus, last_look
 # --- Numbers about a feed's tables, most of which the checks use ---
 
 _LARGE_BATCH: Final = 0.1
-"""The share of a table's rows from which a batch is large: looking up so many keys takes longer than grouping all
-rows."""
+"""The share of a table's rows from which looking up a batch's keys takes longer than grouping all rows."""
 
 # Type checkers do not know the parameters of these.
 _at_least: Any = GreaterThanOrEqual
@@ -173,8 +171,8 @@ def uncounted_lines(run: FeedRun) -> list[str]:
     left out. Reads `segments` and `quarantine` only.
 
     It detects records that landed and were not read or were read twice, and events that were not committed or were
-    committed twice. It does not detect a record that the decoder wrongly takes for one without a row, nor a record that
-    the topic never delivered."""
+    committed twice. It does not detect a record that is wrongly taken for one without a row, or that a topic never
+    delivered."""
     columns = ["segment", "lines", "events", "others", "quarantined"]
     # Segments that were not counted can have summaries too.
     counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
@@ -217,17 +215,16 @@ def cut_tables(state: FeedState) -> list[tuple[CutRow, int | None]]:
 
 
 def event_counts(state: FeedState) -> tuple[int, int, int]:
-    """Return the numbers of events that the segments gave, that are in `events`, and that were removed because later
-    events supersede them."""
+    """Return the numbers of events that the segments gave, that are in `events`, and that were removed as
+    superseded."""
     of_segments = totals(state.segments.rows.filter(pc.field("state") == DECODED)).events
     return of_segments, state.event_count, removal_of(state.lake, state.feed.name).removed
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """How well a table can be read, from its metadata only. bytes: of data files and deletes. rows: in data files,
-    including deleted rows. compacted_at: in UTC, None when maintenance never rewrote files. sizes: `bytes` by
-    snapshot."""
+    """How well a table can be read, from its metadata only. bytes: of data files and deletes. rows: in data files, with
+    deleted ones. compacted_at: in UTC, None when files were never rewritten. sizes: `bytes` by snapshot."""
 
     files: int = 0
     bytes: int = 0

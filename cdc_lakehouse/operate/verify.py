@@ -239,8 +239,7 @@ class Sides:
 
 
 class _Compared(NamedTuple):
-    """A compared column: the schema history's column, its name and type in the database, and its form in a row's
-    text."""
+    """A compared column: the history's, its name and type in the database, and its form in a row's text."""
 
     own: Column
     declared: str
