@@ -50,7 +50,7 @@ def _on_schedule(
         shown, after = ("files", "bytes", "delete_ratio", "snapshots"), [row.after or row.before for row in done.tables]
         rows = [
             {
-                "table": row.table,
+                "table": str(row.identifier),
                 **{f"{name}_before": health_document(row.before)[name] for name in shown},
                 **{f"{name}_after": health_document(health)[name] for name in shown},
                 **{rule.name: row.counts[rule.name] for rule in RULES if rule.column is not None},

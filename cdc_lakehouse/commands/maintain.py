@@ -44,7 +44,7 @@ def command(asked: Asked, table: str | None, compact: bool, dry_run: bool, progr
 def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
     tables = [
         {
-            "table": row.table, "source": row.source and str(row.source),
+            "table": str(row.identifier), "source": row.source and str(row.source),
             "before": health_document(row.before), "after": row.after and health_document(row.after),
             **{rule.name: row.counts[rule.name] for rule in RULES if rule.name}, "deferred": row.deferred,
         }
@@ -59,7 +59,7 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
     columns = {rule.column: rule.name for rule in RULES if rule.column is not None}
     rows = [
         [
-            row.table,
+            str(row.identifier),
             _change(row.before.files, row.after and row.after.files),
             _change(row.before.bytes >> 10, row.after and row.after.bytes >> 10),
             _change(f"{row.before.delete_ratio:.1%}", row.after and f"{row.after.delete_ratio:.1%}"),
@@ -77,7 +77,7 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
     superseded = sum(row.counts["superseded_events"] for row in done.tables)
     removed.append((superseded, "events that later ones of their rows superseded"))
     lines += [f"  no longer kept: {count} {of}" for count, of in removed if count]
-    deferred = [f"    {row.table}: {row.deferred}" for row in done.tables if row.deferred is not None]
+    deferred = [f"    {row.identifier}: {row.deferred}" for row in done.tables if row.deferred is not None]
     return "\n".join([*lines, *(["", "  could not be done:", *deferred] if deferred else [])])
 
 

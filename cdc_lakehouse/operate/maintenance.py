@@ -8,8 +8,6 @@ against the snapshot that it planned on.
 from __future__ import annotations
 
 import datetime
-import functools
-import logging
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +19,11 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, UnreadableTableError
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
 from cdc_lakehouse.lake.files import StoredFile, files_and_dangling, live_files
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
@@ -39,9 +35,8 @@ from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-_LOG: Final = logging.getLogger("cdc_lakehouse")
 _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")
 """The feed's own tables that do not keep themselves small."""
@@ -68,10 +63,6 @@ class MaintainedTable:
     counts: Counter[str] = field(default_factory=Counter[str])
 
     @property
-    def table(self) -> str:
-        return str(self.identifier)
-
-    @property
     def name(self) -> str:
         """The name that people give: the name in the source, or that of a feed's own table."""
         return self.identifier.name if self.source is None else str(self.source)
@@ -85,24 +76,14 @@ class Maintained:
     removed: Mapping[str, int] = field(default_factory=nothing_removed)
 
 
-class Maintenance:
+@dataclass
+class Maintenance(FeedRun):
     """The maintenance of one feed. `clock` determines the age of snapshots and files."""
 
-    def __init__(
-        self,
-        feed: FeedConfig,
-        lake: Lake,
-        spark_session: Callable[[], SparkSession],
-        *,
-        log: logging.Logger = _LOG,
-        clock: Callable[[], datetime.datetime] = utc_now,
-    ) -> None:
-        self._feed, self._settings, self._lake = feed, feed.maintenance, lake
-        self._spark_session, self._log, self._clock = spark_session, log, clock
-        self._run = f"{MAINTENANCE}{uuid.uuid4()}"
-        self._targets: Sequence[MaintainedTable] = ()
-        self._forgets_cuts = False
-        """Whether outdated cuts count as forgotten, as in a dry run."""
+    _run: str = field(default_factory=lambda: f"{MAINTENANCE}{uuid.uuid4()}", init=False)
+    _targets: Sequence[MaintainedTable] = field(default=(), init=False)
+    _forgets_cuts: bool = field(default=False, init=False)
+    """Whether outdated cuts count as forgotten, as in a dry run."""
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
@@ -130,9 +111,9 @@ class Maintenance:
     def _chosen(self, wanted: str | None) -> list[MaintainedTable]:
         """Find the current-state tables, including dropped ones, and the feed's own tables that do not keep themselves
         small; return the wanted ones."""
-        tables = CurrentTables(self._lake, self._feed)
+        tables = CurrentTables(self.lake, self.feed)
         found: dict[Identifier, MaintainedTable] = {}
-        for life in SchemaHistory(self._lake, self._feed.name).history.incarnations().values():
+        for life in SchemaHistory(self.lake, self.feed.name).history.incarnations().values():
             try:
                 state = tables.find(life)
             except UnreadableTableError as error:
@@ -141,15 +122,15 @@ class Maintenance:
                 continue
             if state is not None:
                 found[state.identifier] = MaintainedTable(state.identifier, state.name, state)
-        own = [system_table(self._feed.name, name) for name in _GROWING]
+        own = [system_table(self.feed.name, name) for name in _GROWING]
         self._targets = [
             *(target for _, target in sorted(found.items())),
-            *(MaintainedTable(identifier) for identifier in own if self._lake.load(identifier) is not None),
+            *(MaintainedTable(identifier) for identifier in own if self.lake.load(identifier) is not None),
         ]
         chosen = [each for each in self._targets if wanted in (None, each.name)]
         if wanted is not None and not chosen:
             raise ConfigurationError(
-                f"the feed {self._feed.name} has no table {wanted}",
+                f"the feed {self.feed.name} has no table {wanted}",
                 advice="give database.table of the source, or events, or records",
             )
         return chosen
@@ -157,7 +138,7 @@ class Maintenance:
     def _each(
         self, targets: Sequence[MaintainedTable], rules: Sequence[Rule], *, dry_run: bool
     ) -> tuple[MaintainedTable, ...]:
-        progress = Progress(self._log, "tables are maintained", len(targets))
+        progress = Progress(self.log, "tables are maintained", len(targets))
         for target in targets:
             try:
                 if target.deferred is None:
@@ -174,7 +155,7 @@ class Maintenance:
                 # What was done before the error stays done.
                 target.deferred = described(error)
             if target.deferred is not None:
-                self._log.warning("maintenance of %s: %s", target.identifier, target.deferred)
+                self.log.warning("maintenance of %s: %s", target.identifier, target.deferred)
             progress.add()
         return tuple(targets)
 
@@ -197,7 +178,7 @@ class Maintenance:
         return remove_superseded(self._context(), None if dry_run else self._lease)
 
     def rewrite_files(self, target: MaintainedTable) -> int:
-        settings, files = self._settings, self.candidates(target)
+        settings, files = self.feed.maintenance, self.candidates(target)
         options: dict[str, int | float] = {
             "target-file-size-bytes": settings.target_file_mb * _MB,
             "min-file-size-bytes": settings.target_file_mb * _MB // _SMALL_SHARE,
@@ -210,17 +191,17 @@ class Maintenance:
         listed = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
         (row,) = self._call("rewrite_data_files", target, f", options => map({listed})")
         if done := int(row["rewritten_data_files_count"]):
-            self._log.info("rewrote %d data files of %s", done, target.identifier)
-            now = self._clock().isoformat(timespec="seconds")
+            self.log.info("rewrote %d data files of %s", done, target.identifier)
+            now = self.clock().isoformat(timespec="seconds")
             snapshot = self._load(target).metadata.current_snapshot_id
-            self._iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
+            self.iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
             self.show(target)
         return done
 
     def candidates(self, target: MaintainedTable) -> list[StoredFile]:
         """Return the files with too many deleted rows, and the small files of partitions with too many of them: those
         that Iceberg's `rewrite_data_files` rewrites with the corresponding options."""
-        settings, table = self._settings, self._load(target)
+        settings, table = self.feed.maintenance, self._load(target)
         health = table_health(table)
         if health.files < settings.min_small_files and not health.deleted_rows:
             return []
@@ -242,7 +223,7 @@ class Maintenance:
     def remove_dangling(self, target: MaintainedTable) -> int:
         snapshot, files = self._load(target).metadata.current_snapshot_id, self.dangling(target)
         if files:
-            self._iceberg.remove_deletes(target.identifier, snapshot, files)
+            self.iceberg.remove_deletes(target.identifier, snapshot, files)
         return len(files)
 
     def replaced(self, target: MaintainedTable) -> Sequence[int]:
@@ -254,7 +235,7 @@ class Maintenance:
     def show(self, target: MaintainedTable) -> int:
         if target.state is not None:
             newest, *earlier = self.replaced(target)
-            name, checkpoints = target.state.name, Checkpoints(self._lake, self._feed.name)
+            name, checkpoints = target.state.name, Checkpoints(self.lake, self.feed.name)
             checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
         return 0
 
@@ -271,13 +252,13 @@ class Maintenance:
     def expired_tags(self, target: MaintainedTable) -> tuple[str, ...]:
         """Return the expired tags of cuts, by the newest cut's time as in runs. A run's commit removes them too, but
         not of a table that has not changed since."""
-        newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
+        newest = Checkpoints(self.lake, self.feed.name).last().checkpoint_ts
         if target.state is None or newest == BEGINNING:
             return ()
-        return tuple(plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts))  # It adds none.
+        return tuple(plan_tags(tags_of(self._load(target)), None, newest, self.lake.config.cuts))  # It adds none.
 
     def remove_tags(self, target: MaintainedTable) -> int:
-        self._iceberg.remove_tags(target.identifier, self.expired_tags(target))
+        self.iceberg.remove_tags(target.identifier, self.expired_tags(target))
         return 0
 
     def outdated_snapshots(self, target: MaintainedTable) -> list[int]:
@@ -289,28 +270,28 @@ class Maintenance:
         cuts_before = Retention(self._context()).cuts_before
         if target.state is not None:
             forgotten = cuts_before if self._forgets_cuts else None
-            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(forgotten)
+            needed |= Checkpoints(self.lake, self.feed.name).named_snapshots(forgotten)
         elif target.name == _EVENTS:
             # The content of segments before they were decoded again: a table that has not applied that yet finds the
             # keys to recompute there. The last cut has applied it, but for held tables.
-            cut = Checkpoints(self._lake, self._feed.name).last()
+            cut = Checkpoints(self.lake, self.feed.name).last()
             states = (each.state for each in self._targets if each.state is not None)
             held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
             unread = any(each.source is not None and each.state is None for each in self._targets)
             applied = 0 if unread else min([cut.batch, *held])
-            needed |= Segments(self._lake, self._feed.name).earlier_contents(applied)
+            needed |= Segments(self.lake, self.feed.name).earlier_contents(applied)
         oldest = cuts_before.timestamp() * 1000
         old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest]
         return [snapshot_id for snapshot_id in old if snapshot_id not in needed]
 
     def expire(self, target: MaintainedTable) -> int:
         if outdated := self.outdated_snapshots(target):
-            self._iceberg.expire_snapshots(target.identifier, outdated)
+            self.iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
     def orphans(self, target: MaintainedTable, *, dry_run: bool) -> int:
         """Remove old files below the table's location that no snapshot references, or only count them."""
-        older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
+        older_than = self.clock() - datetime.timedelta(hours=self.feed.maintenance.orphan_hours)
         arguments = f", older_than => :older_than, dry_run => {str(dry_run).lower()}, prefix_listing => true"
         return len(self._call("remove_orphan_files", target, arguments, older_than=older_than))
 
@@ -319,31 +300,24 @@ class Maintenance:
         writer's commit prevents it: the table is then unchanged."""
         statement = f"CALL {CATALOG}.system.{procedure}(table => :table{arguments})"
         with engine_errors():
-            return self._spark.sql(statement, args={"table": target.identifier.sql, **values}).collect()
+            return self.spark.sql(statement, args={"table": target.identifier.sql, **values}).collect()
 
     # --- The feed ---
 
     def _context(self) -> FeedRun:
-        return FeedRun(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
+        """Look at the feed anew."""
+        return FeedRun(self.feed, self.lake, self.spark_session, log=self.log, clock=self.clock)
 
     @contextmanager
     def _lease(self) -> Iterator[None]:
-        lease = take_when_free(self._lake, self._feed.name, self._run, utc_now, _PATIENCE)
+        lease = take_when_free(self.lake, self.feed.name, self._run, utc_now, _PATIENCE)
         try:
             yield
         finally:
             lease.release()
 
-    @functools.cached_property
-    def _spark(self) -> SparkSession:
-        return self._spark_session()
-
-    @functools.cached_property
-    def _iceberg(self) -> IcebergJavaApi:
-        return self._context().iceberg
-
     def _load(self, target: MaintainedTable) -> Table:
-        return self._lake.existing(target.identifier)
+        return self.lake.existing(target.identifier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,7 +351,7 @@ def test_orphans_are_removed_and_no_live_file(
         done = Maintenance(lake.feed, lake.lake, lake.session).maintain(*table, dry_run=dry_run)
         for each in done.tables:
             assert each.deferred is None and each.counts["compacted_files"] == each.counts["expired_snapshots"] == 0
-        return {each.table: each.counts["orphan_files"] for each in done.tables}
+        return {str(each.identifier): each.counts["orphan_files"] for each in done.tables}
 
     feed = Changefeed(lake.sink, database="d", topic=MemoryTopic(monkeypatch).writer)
     for at, name in enumerate(names):
