@@ -34,11 +34,7 @@ FAILURE_TAG: Final = "cdc/failure"
 """On a failed run: `transient` when a retry may succeed, else `permanent`."""
 
 _UNFINISHED: Final = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
+    dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 ]
 # A run has no lease from its creation until its first op.
 _STARTUP: Final = datetime.timedelta(minutes=5)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyiceberg.table import Table
 
@@ -46,6 +46,8 @@ _SMALL_SHARE: Final = 4
 _PATIENCE: Final = datetime.timedelta(minutes=10)
 """How long maintenance waits for a run that holds the feed."""
 _MB: Final = 1 << 20
+
+_Run = TypeVar("_Run", bound=FeedRun)
 
 
 @dataclass(slots=True)
@@ -94,12 +96,12 @@ class Maintenance(FeedRun):
         # For one table no cuts are forgotten: what their rows name stays.
         removed, self._forgets_cuts = nothing_removed(), dry_run and wanted is None
         if wanted is None:
-            found = Retention(self._context())
+            found = self._look(Retention)
             if dry_run or not (any(found.forget_rows(dry_run=True).values()) or any(found.outdated().values())):
                 removed = found.outdated()
             else:
                 with self._lease():
-                    removed = Retention(self._context()).remove()
+                    removed = self._look(Retention).remove()
         return Maintained(self._each(chosen, RULES, dry_run=dry_run), removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
@@ -175,7 +177,7 @@ class Maintenance(FeedRun):
     def superseded(self, target: MaintainedTable, *, dry_run: bool) -> int:
         if target.name != _EVENTS:
             return 0
-        return remove_superseded(self._context(), None if dry_run else self._lease)
+        return remove_superseded(self._look(FeedRun), None if dry_run else self._lease)
 
     def rewrite_files(self, target: MaintainedTable) -> int:
         settings, files = self.feed.maintenance, self.candidates(target)
@@ -267,7 +269,7 @@ class Maintenance(FeedRun):
         table, over = self._load(target), self.expired_tags(target)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
-        cuts_before = Retention(self._context()).cuts_before
+        cuts_before = self._look(Retention).cuts_before
         if target.state is not None:
             forgotten = cuts_before if self._forgets_cuts else None
             needed |= Checkpoints(self.lake, self.feed.name).named_snapshots(forgotten)
@@ -304,9 +306,9 @@ class Maintenance(FeedRun):
 
     # --- The feed ---
 
-    def _context(self) -> FeedRun:
+    def _look(self, kind: type[_Run]) -> _Run:
         """Look at the feed anew."""
-        return FeedRun(self.feed, self.lake, self.spark_session, log=self.log, clock=self.clock)
+        return kind(self.feed, self.lake, self.spark_session, log=self.log, clock=self.clock)
 
     @contextmanager
     def _lease(self) -> Iterator[None]:

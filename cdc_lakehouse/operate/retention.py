@@ -84,17 +84,13 @@ def nothing_removed() -> dict[str, int]:
     return {count: 0 for name, (_, size) in REMOVED.items() for count in (name, size) if count is not None}
 
 
-class Retention:
-    """The retention of one feed in its current state. `run` only reads, and has the current configuration."""
-
-    def __init__(self, run: FeedRun) -> None:
-        self._run = run
-        self._settings = run.feed.maintenance
+class Retention(FeedRun):
+    """The retention of one feed in its current state, with the current configuration."""
 
     @property
     def cuts_before(self) -> datetime.datetime:
         """Cuts that were published before this moment are not kept."""
-        return self._run.clock() - datetime.timedelta(hours=self._settings.keep_cut_hours)
+        return self.clock() - datetime.timedelta(hours=self.feed.maintenance.keep_cut_hours)
 
     def outdated(self) -> dict[str, int]:
         """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
@@ -106,14 +102,14 @@ class Retention:
             "archived_files": len(copies),
             "archived_bytes": sum(copy.size for copy in copies),
             "segments": self.passed.num_rows,
-            "positions": self._run.signals.outdated(self._first_batch),
+            "positions": self.signals.outdated(self._first_batch),
         }
 
     def forget_rows(self, *, dry_run: bool) -> dict[str, int]:
         """Remove what goes first, or only count it: it is found also where the archive cannot be listed."""
-        run, days = self._run, self._settings.keep_replayed_days
-        replayed = 0 if days is None else run.quarantine.forget_replayed(self._before(days), dry_run=dry_run)
-        return {"cut_rows": run.checkpoints.forget(self.cuts_before, dry_run=dry_run), "quarantine_rows": replayed}
+        days = self.feed.maintenance.keep_replayed_days
+        replayed = 0 if days is None else self.quarantine.forget_replayed(self._before(days), dry_run=dry_run)
+        return {"cut_rows": self.checkpoints.forget(self.cuts_before, dry_run=dry_run), "quarantine_rows": replayed}
 
     def remove(self) -> dict[str, int]:
         """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
@@ -122,46 +118,46 @@ class Retention:
         removed = self.outdated() | rows
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
-        self._run.signals.summarize(self._first_batch)
+        self.signals.summarize(self._first_batch)
         if self.passed.num_rows:
-            self._run.segments.summarize(self.passed)
+            self.segments.summarize(self.passed)
         for copy in self._copies:
-            self._run.lake.delete(f"{self._archive.store.uri}/{copy.path}")
+            self.lake.delete(f"{self._archive.store.uri}/{copy.path}")
         return removed
 
     def _before(self, days: int) -> datetime.datetime:
-        return self._run.clock() - datetime.timedelta(days=days)
+        return self.clock() - datetime.timedelta(days=days)
 
     @functools.cached_property
     def _first_batch(self) -> int:
         """The first batch of messages that can be decoded again; 0 when all can, or there are none."""
-        return landed_state(self._run.lake, self._run.feed.name).first_batch
+        return landed_state(self.lake, self.feed.name).first_batch
 
     @functools.cached_property
     def _open(self) -> pa.Array:
         """The names of segments with unresolved quarantine rows, which a person may still replay."""
-        return pa.array({row.segment for row in self._run.quarantine.unresolved()}, pa.string())
+        return pa.array({row.segment for row in self.quarantine.unresolved()}, pa.string())
 
     # --- Messages ---
 
     @functools.cached_property
     def _records(self) -> Table | None:
-        if self._settings.keep_records_days is None or not self._run.feed.source.may_forget_messages:
+        if self.feed.maintenance.keep_records_days is None or not self.feed.source.may_forget_messages:
             return None
-        return self._run.lake.load(system_table(self._run.feed.name, "records"))
+        return self.lake.load(system_table(self.feed.name, "records"))
 
     @functools.cached_property
     def _batch(self) -> int:
         """The first batch whose records are kept."""
-        days, table = self._settings.keep_records_days, self._records
+        days, table = self.feed.maintenance.keep_records_days, self._records
         if days is None or table is None:
             return _NEVER
-        ranges = self._run.segments.rows.filter(pc.field("kind") == OFFSETS)
+        ranges = self.segments.rows.filter(pc.field("kind") == OFFSETS)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
         done = (pc.field("state") == DECODED) & (pc.field("decoded_at") < before)
         kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open)))
         least, state = pc.min(kept["record_batch"]).as_py(), state_of(table)
-        return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self._run, state)])
+        return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self, state)])
 
     @functools.cached_property
     def _files(self) -> list[StoredFile]:
@@ -171,15 +167,15 @@ class Retention:
 
     @functools.cached_property
     def _archive(self) -> Archive:
-        return Archive(self._run.lake, self._run.feed.name, self._run.store)
+        return Archive(self.lake, self.feed.name, self.store)
 
     @functools.cached_property
     def _copies(self) -> list[StoredObject]:
-        days = self._settings.keep_archive_days
-        if days is None or not self._run.feed.source.archive or not self._run.segments.rows.num_rows:
+        days = self.feed.maintenance.keep_archive_days
+        if days is None or not self.feed.source.archive or not self.segments.rows.num_rows:
             return []
         needed = (pc.field("state") == LANDED) | pc.field("segment").isin(self._open)
-        places = set(map(self._archive.place, self._run.segments.select((pc.field("kind") == FILE) & needed)))
+        places = set(map(self._archive.place, self.segments.select((pc.field("kind") == FILE) & needed)))
         before = self._before(days)
         return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in places]
 
@@ -188,15 +184,15 @@ class Retention:
     @functools.cached_property
     def passed(self) -> pa.Table:
         """The segments to remove, with the columns of `SCHEMA`."""
-        rows, days = self._run.segments.rows, self._settings.keep_segments_days
+        rows, days = self.segments.rows, self.feed.maintenance.keep_segments_days
         if days is None:
             return rows.slice(0, 0)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
         over = (
             (pc.field("state") == DECODED)
-            & (pc.field("batch") < self._run.segments.batch)
+            & (pc.field("batch") < self.segments.batch)
             & (pc.field("landed_at") < before)
-            & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self._run.last_cut.checkpoint_ts))
+            & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self.last_cut.checkpoint_ts))
             & ~pc.field("segment").isin(self._open)
         )
         least = min((batch for _, batch in self._batches), default=_NEVER)
@@ -228,15 +224,15 @@ class Retention:
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
         """The names of each table, and the batch up to which it has applied all; a dropped table waits for none."""
-        run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
+        tables = CurrentTables(self.lake, self.feed)
         found: list[tuple[frozenset[TableName], int]] = []
-        for life in run.history.history.incarnations().values():
+        for life in self.history.history.incarnations().values():
             batch = _ALWAYS
-            if life.dropped_ts is None or life.dropped_ts > run.last_cut.checkpoint_ts:
+            if life.dropped_ts is None or life.dropped_ts > self.last_cut.checkpoint_ts:
                 try:
                     state = tables.find(life)
                     applied = _NEVER if state is None else state.applied_batch
-                    batch = max(applied, run.last_cut.batch if run.shows(life) else _NEVER)
+                    batch = max(applied, self.last_cut.batch if self.shows(life) else _NEVER)
                 except UnreadableTableError:
                     batch = _NEVER  # Everything needed to recreate it stays.
             found.append((frozenset(life.names), batch))

@@ -139,7 +139,7 @@ def test_old_cuts_go_where_the_archive_cannot_be_listed(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(LocalStore, "_walk", lambda *_: iter([UnreadableDirectory("c/archive", "Permission denied")]))
     with pytest.raises(SourceError, match=r"list the archive: Permission denied \[segment c/archive\]") as found:
-        Retention(lake.run(clock=lambda: NOON + datetime.timedelta(days=9))).remove()
+        Retention(lake.feed, lake.lake, clock=lambda: NOON + datetime.timedelta(days=9)).remove()
     assert "let this user list" in str(found.value.advice) and "keep_archive_days" in str(found.value.advice)
     assert [row["checkpoint_ts"] for row in lake.machinery("checkpoints")] == [T0 + 6]
 

@@ -16,14 +16,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.assets.steps import decisions_config
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.sample import shop as changefeed
+from tests.commands import call as cli
 from tests.kit.lakes import TestLake
 from tests.kit.shop import check_shop, seen_rows, true_rows
 from tests.kit.waiting import until
@@ -219,10 +218,6 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     assert cli("run").exit_code == 1
     (customers,) = json.loads(cli("show", "shop.customers", "--json").stdout)["tables"]
     assert customers["commit_ts"] == shop.lake.run().checkpoints.last().checkpoint_ts
-
-
-def cli(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
