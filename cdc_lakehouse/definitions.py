@@ -34,19 +34,15 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     configurations."""
     resources.CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
     lake = Lake(config.lake, config.storage)
-    composed = dg.Definitions.merge(dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config))
+    parts = [dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config)]
     for feed in config.feeds:
         tables = known_tables(lake, feed)
         assets = build_assets(lake, feed, tables)
         jobs = [build_new_job(feed), *build_asset_jobs(feed, assets)]
-        own = dg.Definitions(
-            assets=assets,
-            asset_checks=build_checks(lake, feed, tables),
-            jobs=jobs,
-            sensors=[build_sensor(lake, feed, jobs, tables)],
-        )
-        composed = dg.Definitions.merge(composed, build_maintenance(feed), build_verify(feed), own)
-    return composed
+        checks, sensor = build_checks(lake, feed, tables), build_sensor(lake, feed, jobs, tables)
+        own = dg.Definitions(assets=assets, asset_checks=checks, jobs=jobs, sensors=[sensor])
+        parts += [build_maintenance(feed), build_verify(feed), own]
+    return dg.Definitions.merge(*parts)
 
 
 @dg.definitions

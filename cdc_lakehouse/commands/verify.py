@@ -159,9 +159,8 @@ def _text(result: VerifyResult, rows: int) -> str:
         header = ["table", "result", "rows in source", "in lake", "buckets", "differ", "differing keys", "changing"]
         cells: list[list[str]] = []
         for table in result.tables:
-            numbers = (table.source_rows, table.lake_rows, table.buckets, table.different_buckets,
-                       table.differing_keys, table.changing)  # fmt: skip
-            shown = ["-"] * 6 if table.result == "unchecked" else map(str, numbers)
+            names = ("source_rows", "lake_rows", "buckets", "different_buckets", "differing_keys", "changing")
+            shown = ["-" if table.result == "unchecked" else str(getattr(table, name)) for name in names]
             cells.append([str(table.name), table.result, *shown])
         lines += ["", *grid(header, cells)]
     for table in result.tables:
