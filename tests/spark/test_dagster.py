@@ -211,6 +211,8 @@ def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> N
     of_a_change = {"upserts", "deletes", "zero_dates_as_null", "keys_of_older_state", "rebuilt"}
     assert again.metadata.keys() - {"unchanged"} == before.metadata.keys() - of_a_change
     assert again.metadata["dagster/row_count"].value == len(rebuilt.scan().to_arrow())
+    shown = [shop.materializations(*key)[0] for key in (("shop", "orders"), ("shop", "customers"), ("checkpoint",))]
+    assert len({each.metadata["lag_seconds"].value for each in shown}) == 1, "of one moment"
     assert "ADD COLUMN `channel`" in str(shop.materializations("ddl_shop")[0].metadata["statements"])
 
     # The cut is replaced by one of the same moment: what it showed of the table stays its last good state.
