@@ -244,18 +244,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def load_project(project: Path) -> dg.Definitions:
-    return dg.load_from_defs_folder(path_within_project=project / "my_project")
-
-
-def know_orders(project: Path) -> None:
     """The lake of the page's component has the table `shop.orders`."""
     attributes = yaml.safe_load((project / "my_project/defs/shop/defs.yaml").read_text())["attributes"]
     config = Component(**attributes).configuration(project / "my_project/defs/shop")
     script.create_in(config, "shop", "orders")
+    return dg.load_from_defs_folder(path_within_project=project / "my_project")
 
 
 def test_project_of_the_page_loads(project: Path) -> None:
-    know_orders(project)
     found = load_project(project)
     graph = found.resolve_asset_graph()
     orders = dg.AssetKey(["cdc", "shop", "shop", "orders"])
@@ -271,7 +267,6 @@ def test_project_of_the_page_loads(project: Path) -> None:
 
 
 def test_changed_table_runs_dependent_assets(project: Path) -> None:
-    know_orders(project)
     found = load_project(project)
     orders = dg.AssetKey(["cdc", "shop", "shop", "orders"])
     instance = dg.DagsterInstance.ephemeral()

@@ -56,16 +56,19 @@ def served(lake: TestLake) -> Iterator[str]:
             thread.join()
 
 
+def page_of(lake: TestLake) -> str:
+    with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
 def test_page_shows_first_what_needs_attention(lake: TestLake) -> None:
     Sink(lake.sink).checkpoint(10)
     lake.configure(tables={"settings": {"d.slow": {"freshness_minutes": 1}}})
     publish(lake, {"fine": 5, "slow": 1}, {"d.<x>": "it's bad"}, at=before(utc_now(), 3))
     quarantine(lake, Rejected("d/y/1", 2, "BadValue", "no number", None, "d", "y", 3))
-    with served(lake) as url:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            page = answer.read().decode()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}etc/passwd", timeout=60)
+    page = page_of(lake)
+    with served(lake) as url, pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{url}etc/passwd", timeout=60)
     rows = re.findall(r"<tr( class=bad)?><td>(d\.[^<]+)</td><td>([^<]+)</td>", page)
     assert rows == [(" class=bad", "d.&lt;x&gt;", "held"), (" class=bad", "d.slow", "late"), ("", "d.fine", "on time")]
     for lane, text in (("run", "published "), ("hold", "3 rows quarantined as BadValue: d/y/1 line 2")):
@@ -84,8 +87,7 @@ def test_page_has_charts_of_cuts_with_units(lake: TestLake) -> None:
         land(lake, segment(name, events=events, min_commit_ts=at, max_commit_ts=at))
         dropped = {"dropped": (77, 0)} if rows < 2000 else {}
         publish(lake, {"t": rows, **dropped}, at=at, published=now - datetime.timedelta(minutes=minutes - 3))
-    with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
-        page = answer.read().decode()
+    page = page_of(lake)
     found: dict[str, tuple[list[str], list[str]]] = {}
     for caption, drawing in re.findall(r"<figcaption>(.*?)</figcaption>(.*?)</figure>", page):
         ticks = re.findall(r'"end">([\d.,]+)</text>', drawing)
@@ -110,16 +112,15 @@ def test_page_has_bytes_of_tables_under_their_last_name(lake: TestLake) -> None:
         if snapshot:
             drop(lake, "a", at=at + 1)
             rename(lake, "b", "a", at=at + 2)
-    with served(lake) as url, urllib.request.urlopen(url, timeout=60) as answer:
-        (drawing,) = re.findall("<figcaption>Bytes in the cut(.*?)</figure>", answer.read().decode())
+    (drawing,) = re.findall("<figcaption>Bytes in the cut(.*?)</figure>", page_of(lake))
     assert drawing.count("<circle") == 2
 
 
 def test_page_of_a_broken_catalog_says_why(lake: TestLake, tmp_path: Path) -> None:
     publish(lake, {"a": 1})
     Path((lake.config.lake.catalog.uri or "").removeprefix("sqlite:///")).write_text("not a database")
-    with served(lake) as url, pytest.raises(urllib.error.HTTPError, match="503") as raised:
-        urllib.request.urlopen(url, timeout=60)
+    with pytest.raises(urllib.error.HTTPError, match="503") as raised:
+        page_of(lake)
     assert "(CDC-" in raised.value.read().decode()
 
 
