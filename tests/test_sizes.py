@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (2_026, 10),
+    "cdc_lakehouse/assets": (1_994, 10),
     "cdc_lakehouse/changelog": (4_764, 15),
-    "cdc_lakehouse/commands": (4_162, 17),
+    "cdc_lakehouse/commands": (4_158, 17),
     "cdc_lakehouse/config": (1_762, 7),
     "cdc_lakehouse/decoders": (5_057, 19),
     "cdc_lakehouse/lake": (10_087, 28),
-    "cdc_lakehouse/operate": (2_134, 8),
+    "cdc_lakehouse/operate": (2_090, 8),
     "cdc_lakehouse/pipeline": (5_199, 15),
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_193, 22),
-    "cdc_lakehouse/*.py": (828, 5),
-    "tests": (31_350, 162),
+    "cdc_lakehouse/*.py": (823, 5),
+    "tests": (31_330, 161),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
