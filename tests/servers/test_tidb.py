@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,13 @@ import pytest
 from click.testing import Result
 from pymysql.converters import escape_string
 
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 from tests.chaos.history import History
 from tests.commands import call
-from tests.kit.changefeed import statement
-from tests.kit.hand_sinks import ID, integer, text
+from tests.kit.changefeed import Changefeed, statement
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.log import Ddl, Entry, Tables, Values, apply
+from tests.kit.log import Column, Ddl, Entry, RowChange, Tables, Values, apply
 from tests.servers import tools
 from tests.servers.canal import Writer, every_type
 from tests.servers.mysql import Session
@@ -94,14 +91,13 @@ class TidbFeed:
         self.writer.begin()
         self.writer.run(f"CREATE USER IF NOT EXISTS {READER}@'%'", f"GRANT SELECT ON *.* TO {READER}@'%'")
         self.url = f"mysql://{READER}@127.0.0.1:{server.port}"
-        self.logged: Table | None = None
 
     def begin(self, new_lake: Callable[..., TestLake], initial: dict[str, Any] | None = None) -> None:
         """With the database, where there is no other beginning."""
         initial = initial or {"type": "database", "url": self.url, "chunk_rows": 30}
         source = {"protocol": "canal-json", "initial": initial}
         self.lake = new_lake(source=source, tables={"include": ["d.*"]}, verify={"url": self.url})
-        self.sink = SinkWriter(self.lake.sink, canal_json)
+        self.feed = Changefeed(self.lake.sink, database="d")
 
     def answer(self, variable: str) -> Any:
         ((found,),) = self.writer.rows(f"SELECT @@{variable}")
@@ -119,15 +115,15 @@ class TidbFeed:
         self.writer.run(statement)
         return self.answer("tidb_last_txn_info")["commit_ts"]
 
-    def log(self, kind: Any, statement: str, row: Row, old: Row | None = None) -> None:
-        """Change a row of table `t`, and write it to the sink."""
-        assert self.logged is not None
-        self.sink.write([SampleRowChange(kind, self.logged, self.commit(statement), row, old)])
+    def follow(self) -> None:
+        """The sink goes on from here, as a changefeed that begins: with a schema file of the table `t` as it is."""
+        columns = Column("id", "bigint"), Column("v", "int"), Column("s", "varchar(50)")
+        self.feed.send(Ddl(self.now(), "t", "older", columns, ("id",)))
 
-    def follow(self, table: str, *columns: SourceColumn) -> None:
-        """The sink goes on from here, as a changefeed that begins: with a schema file of the table as it is."""
-        self.logged = Table(TableName("d", table), self.now(), columns)
-        self.sink.write_ddl(SchemaChange(self.logged.version, "d", table, 0, "", columns, ""), _clock())
+    def change(self, before: Values | None, after: Values | None) -> None:
+        """Of a row of that table, which comes to the sink."""
+        entry = RowChange(0, "t", before, after, style=2)
+        self.feed.send(replace(entry, commit_ts=self.commit(_statement(entry, self.feed.tables))))
 
     def verify(self) -> Result:
         return call("verify", "--pause", "0", "--json", config=self.lake.config_path)
@@ -138,8 +134,7 @@ class TidbFeed:
         return {each["table"]: len(each["differences"]) for each in found["tables"] if each["result"] != "equal"}
 
     def run(self) -> Steps:
-        self.sink.flush(_clock())
-        self.sink.checkpoint(self.now())
+        self.feed.checkpoint(self.now())
         return run_all(self.lake.run())
 
     def check(self, done: Steps) -> None:
@@ -149,11 +144,7 @@ class TidbFeed:
         self.writer.check(tables, left_out=("vi",))
 
 
-def _clock() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
-def _row(id: int, v: int, s: str) -> Row:
+def _row(id: int, v: int, s: str) -> Values:
     return {"id": str(id), "v": str(v), "s": s}
 
 
@@ -168,11 +159,9 @@ def test_a_dump_of_dumpling(options: str, tidb: TidbServer, new_lake: Callable[.
     feed.writer.run("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT, s VARCHAR(50))", "INSERT INTO t VALUES (3, 1, 'a')")
     csv = {"csv": {"escape_backslash": False}} if "--escape-backslash=false" in options else {}
     feed.begin(new_lake, {"type": "dumpling", "uri": str(tmp_path / "dump"), **csv})
-    feed.follow("t", ID, integer("v"), text("s"))
+    feed.follow()
     tidb.dump("d", tmp_path / "dump", "--rows", "3", *options.split())
-    feed.log(
-        "UPDATE", "UPDATE t SET v = 2 WHERE id = 3", {"id": "3", "v": "2", "s": "a"}, {"id": "3", "v": "1", "s": "a"}
-    )
+    feed.change(_row(3, 1, "a"), _row(3, 2, "a"))
     feed.check(feed.run())
     assert feed.differences() == {}
 
@@ -190,17 +179,16 @@ def test_the_log_goes_on_and_what_differs_is_found(tidb: TidbServer, new_lake: C
         *(f"INSERT INTO parts VALUES ('{'aÀbB'[n % 4]}{n % 7}', '2024-01-0{n % 9 + 1} 00:00:00.{n:03d}', {n})"
           for n in range(90)),
     )  # fmt: skip
-    feed.follow("t", ID, integer("v"), text("s"))
+    feed.follow()
     done = feed.run()
     feed.check(done)
     assert done.loaded.commit_ts is not None
-    old, new = (_row(3, v, "s3") for v in (1, 77))
-    feed.log("UPDATE", "UPDATE t SET v = 77 WHERE id = 3", new, old)
-    feed.log("DELETE", "DELETE FROM t WHERE id = 4", _row(4, 3, "s4"))
-    feed.log("INSERT", "INSERT INTO t VALUES (900, 1, 'new')", _row(900, 1, "new"))
+    feed.change(_row(3, 1, "s3"), _row(3, 77, "s3"))
+    feed.change(_row(4, 3, "s4"), None)
+    feed.change(None, _row(900, 1, "new"))
     feed.check(feed.run())
     # The database goes on: it is read as it was at the cut.
-    feed.log("UPDATE", "UPDATE t SET v = 78 WHERE id = 3", _row(3, 78, "s3"), new)
+    feed.change(_row(3, 77, "s3"), _row(3, 78, "s3"))
     feed.commit("UPDATE t SET v = -1 WHERE id = 5")
     assert feed.differences() == {}
     feed.run()
