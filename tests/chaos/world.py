@@ -22,10 +22,9 @@ from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Encode
 from tests.chaos.history import Of, Pass, Scenario, Settings
-from tests.kit.changefeed import Changefeed
+from tests.kit.changefeed import Changefeed, Record, TopicWriter
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import Ddl, fold, same, seen, values
-from tests.kit.topics import Record, TopicWriter
 from tests.servers.kafka import Broker, Sent
 
 _LOG: Final = logging.getLogger("chaos")

@@ -5,19 +5,22 @@ The bytes are those of the sample's writer. What the tables should hold is the l
 from __future__ import annotations
 
 import datetime
+import json
 import os
+import random
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
+from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter
 from tests.changelog.statements import in_odd_case
 from tests.kit.log import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
-from tests.kit.topics import TopicWriter
 
 _ACTIONS: Final = {
     "older": 0, "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
@@ -25,6 +28,9 @@ _ACTIONS: Final = {
     "rekey": 61, "remove partitioning": 72,
 }  # fmt: skip
 _ADD_KEY: Final = 32
+_MESSAGES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 25: "QUERY", 42: "QUERY"}
+"""What a message of a statement says of its action, where not ALTER."""
+_AGAIN: Final = 0.1
 _BARE: Final = INTEGERS | {"float", "double", "bit", "year"}
 _BARE_DEFAULTS: Final = _BARE | {"decimal"}
 _NOW: Final = "CURRENT_TIMESTAMP"
@@ -320,3 +326,76 @@ def _csv_value(text: str | None, type_name: str) -> str:
     if text is None:
         return r"\N"
     return text if type_name in _BARE else '"' + text.replace('"', '""') + '"'
+
+
+# --- A topic ---
+
+
+@dataclass(frozen=True)
+class Record:
+    partition: int
+    value: bytes
+    at_ms: int
+
+
+@dataclass
+class TopicWriter:
+    """As `SinkWriter`, of records that it gives to `send`, in TiCDC's canal-json: rows by table or `by_key` to the
+    partitions, statements to the first one, watermarks to all. What was sent before comes again now and then."""
+
+    send: Callable[[Sequence[Record]], None]
+    partitions: int
+    by_key: bool
+    chance: random.Random
+    encode: sink_writer.Encode = sink_writer.canal_json
+
+    def __post_init__(self) -> None:
+        self._waiting: list[SampleRowChange] = []
+        self._sent: list[Record] = []
+        self._flushed = datetime.datetime.now(datetime.UTC)
+
+    def write(self, changes: Iterable[SampleRowChange]) -> None:
+        self._waiting += changes
+
+    def flush(self, now: datetime.datetime, _: int | None = None) -> None:
+        self._flushed = now
+        waiting, self._waiting = self._waiting, []
+        records = [Record(self._partition(each), self.encode(each, now).encode(), _ms(now)) for each in waiting]
+        self._sent += records
+        # A producer that has lost an answer sends a batch once more; an earlier one may come late.
+        if self._sent and self.chance.random() < _AGAIN:
+            start = self.chance.randrange(len(self._sent))
+            records += self._sent[start : start + self.chance.randint(1, 20)]
+        self.send(records)
+
+    def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
+        self.flush(now)
+        if change.action == 0:
+            return  # Files alone have the columns of the second table.
+        kind = _MESSAGES.get(change.action, "ALTER")
+        message = _message(change.database, change.table, kind, change.commit_ts, now, {"commitTs": change.commit_ts})
+        record = Record(0, json.dumps({**message, "isDdl": True, "sql": change.query}).encode(), _ms(now))
+        self.send([record] * (2 if self.chance.random() < _AGAIN else 1))
+
+    def checkpoint(self, checkpoint_ts: int) -> None:
+        now = self._flushed
+        message = _message("", "", "TIDB_WATERMARK", checkpoint_ts, now, {"watermarkTs": checkpoint_ts})
+        value = json.dumps(message).encode()
+        self.send([Record(partition, value, _ms(now)) for partition in range(self.partitions)])
+
+    def _partition(self, change: SampleRowChange) -> int:
+        name = change.table.name
+        told = [name.database, name.table, *(change.table.key_of(change.row) if self.by_key else ())]
+        return zlib.crc32(json.dumps(told).encode()) % self.partitions
+
+
+def _message(
+    database: str, table: str, kind: str, commit_ts: int, now: datetime.datetime, extension: dict[str, int]
+) -> dict[str, Any]:
+    nothing = dict.fromkeys(("pkNames", "sqlType", "mysqlType", "old", "data"))
+    of = {"id": 0, "database": database, "table": table, "isDdl": False, "type": kind, "sql": ""}
+    return {**of, **nothing, "es": physical_ms(commit_ts), "ts": _ms(now), "_tidb": extension}
+
+
+def _ms(time: datetime.datetime) -> int:
+    return round(time.timestamp() * 1000)

@@ -20,7 +20,7 @@ from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
 from cdc_lakehouse.sources.kafka.client import KafkaClient
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
-from tests.kit.topics import Record, TopicWriter
+from tests.kit.changefeed import Record, TopicWriter
 
 
 def with_timeout(client: KafkaClient, seconds: float) -> KafkaClient:

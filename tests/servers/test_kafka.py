@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,6 +35,7 @@ from cdc_lakehouse.sources.kafka import (
     require_all,
 )
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
+from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.kafka import hand_on_often, with_timeout
 from tests.kit.kills import before_commit
 from tests.kit.lakes import TestLake
@@ -360,15 +363,79 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> No
     assert segment.bytes == sum(row["size"] for row in seen) == 256 * 2 + 9 + len("订单\x00\n".encode())
 
 
-def test_messages_larger_than_a_fetch_are_read(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(max_message_bytes="30000000")], kafka={"fetch.message.max.bytes": 1000})
-    values = [b"small", b"x" * 25_000_000, b"y" * 12_000_000, b"small"]
-    feed.send(*values, **{"message.max.bytes": 30_000_000})
-    feed.run()
-    assert feed.values() == values
+# --- What is new, and what is lost ---
 
 
-# --- What is new ---
+class Played:
+    """A case of `cases/landing.txt`. `create t/2` makes a topic, `grow t/3` brings it to more partitions, and `again t`
+    makes one that was deleted. `send t/1 0..9 x*1000` sends to a partition; `commit` and `abort` do in a transaction,
+    and `open` in one until its `end`. `run` is `plan` and then `append`."""
+
+    def __init__(self, case: Case, new_feed: NewFeed, kafka: Broker) -> None:
+        self._kafka, self._stem, own = kafka, f"{kafka.create()}.", case.settings
+        pattern = re.escape(self._stem) + own.get("topic_pattern", "")
+        topics = {"topics": [self._stem + name for name in own["topics"]]} if "topics" in own else {}
+        self._feed = new_feed(**{**own, **(topics or {"topic_pattern": pattern})})
+
+    def step(self, word: str, of: str = "", *words: str) -> list[str]:
+        feed, kafka, (name, _, number) = self._feed, self._kafka, of.partition("/")
+        topic, place = self._stem + name, int(number or 0)
+        sent = [Sent(value, partition=place) for each in words for value in texts(each)]
+        match word:
+            case "create":
+                kafka.create(topic, place or 1, **dict(each.split("=") for each in words))
+            case "grow":
+                kafka.add_partitions(topic, place)
+            case "delete" | "again":
+                (kafka.delete if word == "delete" else kafka.create_again)(topic)
+            case "forget":
+                kafka.forget(topic, int(words[0]))
+            case "send":
+                kafka.send(topic, sent, **{"message.max.bytes": 30_000_000})
+            case "commit" | "abort":
+                kafka.send_in_transaction(topic, sent, commit=word == "commit")
+            case "open":
+                self._producer = contextlib.ExitStack().enter_context(kafka.transaction(topic, sent))
+            case "end":
+                self._producer.commit_transaction(30)
+            case "patience":
+                feed.client = with_timeout(feed.client, float(of))
+            case "client":
+                feed.client = dataclasses.replace(feed.client, settings=json.loads(of))
+            case "plan":
+                self._pending = feed.pending()
+            case "append" | "run":
+                with feed.lake.without_changes() if of == "unchanged" else contextlib.nullcontext():
+                    batch, faults = feed.append(self._pending) if word == "append" else feed.run()
+                said = list[str]()
+                for (topic, number), own in itertools.groupby(batch.segments, lambda each: each.partition):
+                    parts = list(own)
+                    count = sum(each.records for each in parts)
+                    said.append(f"{topic}/{number} from {parts[0].start} to {parts[-1].end}: {count}")
+                return [*(said or ["nothing"]), *(f"{type(each).__name__}: {each}" for each in faults)]
+            case "values":
+                found = ((value or b"").decode() for value in feed.values(place, topic))
+                return [" ".join(each if len(each) < 99 else f"{each[0]}*{len(each)}" for each in found) or "nothing"]
+            case "ends":
+                return [json.dumps(feed.ends(), sort_keys=True)]
+            case _:
+                raise ValueError(word)
+        return []
+
+
+def texts(word: str) -> list[bytes]:
+    """Of `0..9` the numbers, of `x*1000` so many letters."""
+    first, dots, last = word.partition("..")
+    text, _, times = word.partition("*")
+    return numbered(int(last) - int(first) + 1, int(first)) if dots else [text.encode() * int(times or 1)]
+
+
+@pytest.mark.usefixtures("in_tasks")
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "landing.txt"), ids=str)
+def test_messages_land_as_written(case: Case, new_feed: NewFeed, kafka: Broker, update: bool) -> None:
+    played = Played(case, new_feed, kafka)
+    said = [line for step in case.own for line in played.step(*step.split())]
+    case.compare([text_of(line.replace(played._stem, "")) for line in said], update=update)
 
 
 def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,45 +459,7 @@ def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkey
     feed.check_no_file_is_left_over()
 
 
-def test_later_topics_and_partitions_are_read_whole(new_feed: NewFeed, kafka: Broker) -> None:
-    """By a pattern that matches nothing at first, and though the feed begins with what is new."""
-    stem = kafka.create()
-    feed = new_feed(topic_pattern=rf"{stem}\.(orders|items)", start="latest")
-    assert feed.run()[0].segments == ()
-    items, orders, other = (kafka.create(f"{stem}.{kind}") for kind in ("items", "orders", "orders-not"))
-    for topic in (items, orders, other):
-        kafka.send(topic, [topic.encode()])
-    feed.drain()
-    assert {row["topic"]: row["value"] for row in feed.rows()} == {topic: topic.encode() for topic in (items, orders)}
-    kafka.add_partitions(items, 3)
-    kafka.send(items, [Sent(b"b", partition=2)])
-    feed.drain()
-    assert feed.values(2, items) == [b"b"] and feed.ends() == {items: {0: 1, 1: 0, 2: 1}, orders: {0: 1}}
-
-
 # --- Holes in the offsets ---
-
-
-def test_transactions_are_read_when_they_are_committed(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    kafka.send_in_transaction(feed.topic, [b"never"] * 3, commit=False)
-    batch, _ = feed.run()
-    assert [(s.start, s.end, s.records) for s in batch.segments] == [(0, 4, 0)]
-    with feed.lake.without_changes():
-        feed.run()
-    feed.send(b"a")
-    kafka.send_in_transaction(feed.topic, [b"b", b"c"])
-    kafka.send_in_transaction(feed.topic, [b"never"], commit=False)
-    feed.run()
-    assert feed.values() == [b"a", b"b", b"c"]
-    assert feed.ends() == {feed.topic: {0: 10}}, "behind the last marker"
-    with kafka.transaction(feed.topic, [b"d"]) as producer:
-        feed.send(b"after")
-        assert not feed.run()[0].segments, "an open transaction and what is behind it is not seen"
-        producer.commit_transaction(30)
-    kafka.send_in_transaction(feed.topic, [b"never"], commit=False)
-    feed.run()
-    assert feed.values() == [b"a", b"b", b"c", b"d", b"after"]
 
 
 def test_compacted_topic_is_read_to_its_end(new_feed: NewFeed, kafka: Broker) -> None:
@@ -449,62 +478,6 @@ def test_compacted_topic_is_read_to_its_end(new_feed: NewFeed, kafka: Broker) ->
     feed.drain()
     assert [(row["offset"], row["value"]) for row in feed.rows()] == wanted
     assert feed.ends() == {topic: {0: wanted[-1][0] + 1}}
-
-
-# --- What is lost ---
-
-
-@pytest.mark.usefixtures("in_tasks")
-def test_offsets_lost_after_the_plan_are_reported(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)])
-    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
-    pending = feed.pending()
-    kafka.forget(feed.topic, 6)
-    _, (fault,) = feed.append(pending)
-    assert isinstance(fault, SourceError)
-    assert f"partition 0 of the topic {feed.topic} has lost the offsets from 0 on, before 6" in str(fault)
-    assert (feed.values(0), feed.values(1)) == ([], numbered(4)), "the other partition goes on"
-
-
-@pytest.mark.in_turn
-def test_deleted_topic_is_reported_also_when_made_again(new_feed: NewFeed, kafka: Broker) -> None:
-    going, staying = kafka.create(), kafka.create()
-    feed = new_feed(topics=[going, staying])
-    for topic in (going, staying):
-        kafka.send(topic, numbered(10))
-    feed.drain()
-    for topic in (going, staying):
-        kafka.send(topic, numbered(10, 10))
-    pending = feed.pending()
-    kafka.delete(going)
-    feed.client = with_timeout(feed.client, 3)
-    _, (fault,) = feed.append(pending)
-    assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
-    assert feed.values(topic=staying) == numbered(20)
-    _, faults = feed.run()
-    assert [f"topic {going}" in str(each) for each in faults] == [True]
-    kafka.create_again(going)
-    kafka.send(going, numbered(15))
-    batch, (fault,) = feed.run()
-    assert f"the topic {going} was deleted and made again" in str(fault)
-    assert not batch.segments and feed.values() == numbered(10)
-
-
-def test_message_above_the_clients_limit_stops_its_partition(new_feed: NewFeed, kafka: Broker) -> None:
-    limits = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
-    feed = new_feed(topics=[kafka.create(partitions=3, max_message_bytes="9000000")], kafka=limits)
-    feed.send(*(Sent(b"small", partition=number) for number in range(3)))
-    feed.send(Sent(b"x" * 8_000_000, partition=1), **{"message.max.bytes": 9_000_000})
-    feed.send(*(Sent(b"behind", partition=number) for number in range(3)))
-    _, (fault,) = feed.run()
-    assert isinstance(fault, SourceError)
-    for words in ("larger than the client takes", f"from offset 1 of partition 1 of the topic {feed.topic}"):
-        assert words in str(fault)
-    assert "receive.message.max.bytes" in str(fault)
-    assert [feed.values(number) for number in range(3)] == [[b"small", b"behind"], [b"small"], [b"small", b"behind"]]
-    feed.client = dataclasses.replace(feed.client, settings={**limits, "receive.message.max.bytes": "10000000"})
-    feed.drain()
-    assert [len(value or b"") for value in feed.values(1)] == [5, 8_000_000, 6]
 
 
 # --- Once, whatever happens ---
