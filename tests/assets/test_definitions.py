@@ -31,11 +31,11 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError
 from tests.boundaries.change_log import TableName
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case, read_cases
-from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import decisions_config, keys, made_of_events, partitions_of, run_partitions
 from tests.kit.golden_pages import logged
 from tests.kit.hand_sinks import HandSink
 from tests.kit.lakes import TestLake
+from tests.kit.waiting import clock_at
 
 PROGRAM = """
 import json

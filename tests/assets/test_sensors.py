@@ -17,13 +17,12 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError, ConcurrentRunError
 from tests.kit import leases
-from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import FAILURE_TAG, asked, empty_instance, keys, skipped, started, take_feed, tick
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.kit.leases import LEASE, MAINTENANCE, holder_of, later, lease_of, now, table_of, take_elsewhere
 from tests.kit.other_writer import expire_all
-from tests.kit.waiting import until
+from tests.kit.waiting import clock_at, until
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.canal.servers import HandMadeCanal, binlog_of, closed_port, serving
 

@@ -19,7 +19,7 @@ from cdc_lakehouse.sources.sink.paths import list_sink, read_schema_file
 from tests.changelog.statements import ProductTables, differences, history
 from tests.kit import data_sets as packed
 from tests.kit import golden, truth
-from tests.kit.sink_layouts import layout_with
+from tests.kit.hand_sinks import layout_with
 from tests.kit.truth import Truth
 
 NAMES = packed.names("canal-json")

@@ -32,8 +32,8 @@ from tests import LONG
 from tests.commands import call
 from tests.kit.data_sets import names
 from tests.kit.dumps import dump_of
+from tests.kit.hand_sinks import layout_with
 from tests.kit.kafka import MemoryTopic
-from tests.kit.sink_layouts import layout_with
 from tests.kit.truth import Truth
 from tests.sample.test_changefeed import contents
 

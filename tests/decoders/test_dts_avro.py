@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.decoders.formats.dts_avro import decode, read_record
 from tests.decoders import records as dts
 from tests.fuzz.targets import check
-from tests.kit.memory import memory_below
+from tests.kit.waiting import memory_below
 
 characters = st.characters(exclude_categories=["Cs"])
 _DOT = "\\u002E"

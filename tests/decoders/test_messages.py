@@ -35,7 +35,7 @@ from tests.canal_captures import SOURCES, capture
 from tests.decoders import records
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.decoding import Reading, usual_messages
-from tests.kit.memory import memory_below
+from tests.kit.waiting import memory_below
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
 SECRET = "geheim"

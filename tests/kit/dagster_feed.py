@@ -20,8 +20,8 @@ from cdc_lakehouse.config import FeedConfig, load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.pipeline.run import FeedRun, take_feed
-from tests.kit.clock import clock_at
 from tests.kit.lakes import TestLake
+from tests.kit.waiting import clock_at
 
 __all__ = [
     "FAILURE_TAG", "FEED_TAG", "build_retention", "decisions_config", "delete_runs", "keys", "made_of_events",

@@ -1,4 +1,4 @@
-"""Sinks written by hand, a file at a time."""
+"""Sinks written by hand, a file at a time, and by the options that differ from TiCDC's own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.sample.sink_writer import SinkWriter, schema_file, write_atomically
+from cdc_lakehouse.sources.sink import listing
 
 CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
 """The source's options for what is written here."""
@@ -70,3 +74,16 @@ def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], ind
     """Changes as (op, at, values of all columns but `s`, which says what and when)."""
     lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
     return sink.rows(f"d/{table}", version, *lines, index=index, date=date)
+
+
+def layout_with(
+    separator: DateSeparator = "day", protocol: Protocol = "canal-json", *, table_ids: bool = False
+) -> StorageSinkSource:
+    given = {"uri": "s3://sink", "date_separator": separator, "protocol": protocol, "use_table_id_as_path": table_ids}
+    csv = {"csv": {"include-commit-ts": True}} if protocol == "csv" else {}
+    return StorageSinkSource.model_validate({"type": "storage_sink", "time_zone": "UTC", **given, **csv})
+
+
+def look_closely(patch: pytest.MonkeyPatch, objects: int) -> None:
+    """A listing takes so many objects to save a request: with none no table is small."""
+    patch.setattr(listing, "REQUEST", objects)

@@ -41,13 +41,13 @@ from tests.boundaries.change_log import ColumnType, SourceColumn
 from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
-from tests.kit.clock import clock_at
 from tests.kit.dagster_feed import AlertSensor, checks, dates, ended, started, table_checks, tick
 from tests.kit.golden_pages import normalized, plain
 from tests.kit.kafka import impatient_client
 from tests.kit.leases import lease_of
 from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
+from tests.kit.waiting import clock_at
 from tests.pipeline import Sink, lake_in
 
 

@@ -31,10 +31,9 @@ from tests.boundaries.change_log import SchemaChange, tso, utc_now
 from tests.boundaries.sample import sink_writer
 from tests.boundaries.sources import FeedRun, LocalStore, StoredObject, UnreadableDirectory, list_sink
 from tests.kit.case_files import Case, bytes_of, read_cases
-from tests.kit.hand_sinks import CREATE, ID, RENAME
+from tests.kit.hand_sinks import CREATE, ID, RENAME, layout_with, look_closely
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake
-from tests.kit.sink_layouts import layout_with, look_closely
 from tests.pipeline import DAY, T0, Sink, events_of, kafka, lake_in, paths
 
 # Later than all files of a test, by the clocks' tolerance too.

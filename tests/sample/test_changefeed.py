@@ -18,7 +18,7 @@ from cdc_lakehouse.errors import ConfigurationError, SourceError
 from tests.boundaries.change_log import TableName, utc_now
 from tests.boundaries.sample import SampleRowChange, Shop, SinkWriter, Table, follow, state_path, write_history
 from tests.boundaries.sources import LocalStore, list_sink, read_checkpoint, read_schema_file
-from tests.kit.sink_layouts import layout_with
+from tests.kit.hand_sinks import layout_with
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
 END = datetime.datetime(2026, 6, 5, 18, tzinfo=datetime.UTC)

@@ -26,7 +26,7 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError, ObjectChangedErro
 from tests.boundaries import sources
 from tests.boundaries.change_log import SchemaChange, SourceColumn
 from tests.kit.case_files import Case, read_cases
-from tests.kit.sink_layouts import layout_with
+from tests.kit.hand_sinks import layout_with
 
 CASES = Path(__file__).parent / "cases"
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)

@@ -21,11 +21,11 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import commit_time
-from tests.kit.clock import clock_at
 from tests.kit.golden_pages import FOLDER, as_json, compare, described, logged, normalized
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, CSV, DROP, ID, MODIFY, T0, HandSink, integer, row, text
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, http_receiver
+from tests.kit.waiting import clock_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("pages")]
 

@@ -38,7 +38,7 @@ from tests.boundaries.sources import (
 from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import SOURCES, capture
 from tests.kit.case_files import Case, evaluated, read_cases, text_of
-from tests.kit.memory import memory_below
+from tests.kit.waiting import memory_below
 from tests.sources.canal import servers
 from tests.sources.canal.servers import (
     DONE,
