@@ -225,13 +225,9 @@ class KeyedSpans:
         differ = [f"new{n} IS DISTINCT FROM old{n}" for n in range(olds)]
         statement = f"SELECT {' OR '.join(differ)} AS moved FROM parts"
         if differ and (count := pc.sum(moved := query(connection, statement, parts=parts).column("moved")).as_py()):
-            gone = {
-                "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
-                "upsert": pa.repeat(False, count),
-                "image": pa.nulls(count, pa.string()),
-            }
-            same = now.drop_columns([*gone]).filter(moved)
-            now = pa.concat_tables([pa.table({**sql.by_name(same), **gone}, KEYED_EVENTS), now])
+            same = sql.by_name(now.drop_columns(["key", "upsert", "image"]).filter(moved))
+            key = _lists(parts.filter(moved), "old", width[moved.to_numpy()])
+            now = pa.concat_tables([_keyed(count, {**same, "key": key}, {"upsert": False}), now])
         return now if self._earlier_of is None else key_deletes(now)
 
     def _found(self, events: pa.Table, stages: np.ndarray[Any, Any]) -> tuple[list[KeyedSpan], np.ndarray[Any, Any]]:
