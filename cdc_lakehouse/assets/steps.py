@@ -55,7 +55,7 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_
 
 
 def of_feed(feed: FeedConfig, part: str = "") -> Spec:
-    group = f"{feed.asset_group}/{part}" if part else feed.asset_group
+    group = "/".join(filter(None, (feed.group or feed.name, part)))
     return {"group_name": group, "owners": feed.owners, "tags": feed.tags}
 
 

@@ -210,11 +210,6 @@ class FeedConfig(Section):
         return self._source_of(CanalSource, "canal")
 
     @property
-    def asset_group(self) -> str:
-        """The Dagster group of the feed's assets."""
-        return self.group or self.name
-
-    @property
     def initial(self) -> InitialLoad | None:
         """The dump that the feed begins with."""
         return self.source.initial

@@ -464,12 +464,6 @@ class KafkaSource(Section):
         """The topics and brokers for display."""
         return f"{self.topic_pattern or ', '.join(self.topics or ())} at {', '.join(self.bootstrap_servers)}"
 
-    @property
-    def needs_one_partition(self) -> bool:
-        """Whether messages have no commit-ts and no order except within their partition, although the source
-        distributes a table over several."""
-        return self.format == "ticdc-canal-json" and not self.tidb_extension
-
     def takes(self, topic: str) -> bool:
         """Whether the feed reads the topic of that name."""
         if self.topics is not None:

@@ -123,14 +123,9 @@ def _row(columns: dict[str, Cell], places: list[Cell]) -> dict[str, str | None]:
     key=st.none() | st.lists(names, max_size=3),
 )
 def test_rows_are_read_back(
-    columns: dict[str, Cell],
-    data: st.DataObject,
-    operation: str,
-    database: str,
-    table: str,
-    born: int | None,
+    columns: dict[str, Cell], data: st.DataObject, operation: str, database: str, table: str, born: int | None,
     key: list[str] | None,
-) -> None:
+) -> None:  # fmt: skip
     new = list(columns.values())
     old = [cell if data.draw(st.booleans()) else Cell(cell.number, None, None) for cell in new]
     value = dts.body(

@@ -344,7 +344,7 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
             said = f"the topic {topic.name} was deleted and made again: its offsets start over, and what was not read "
             advice = "give the new one another name, or read it by a new feed"
             faults.append(SourceError(f"{said}of the earlier one is lost", advice=advice))
-        elif source.needs_one_partition and len(topic.partitions) > 1:
+        elif not source.tidb_extension and len(topic.partitions) > 1:
             fault = SourceError(
                 f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its "
                 "messages have no commit-ts: nothing tells the order of rows and statements of different partitions",
