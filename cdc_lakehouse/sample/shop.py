@@ -261,12 +261,11 @@ class Shop:
         self.content[name][self._key(name, changed)] = (changed := {**row, **values})
 
     def _belonging(self, name: str, row: Row) -> list[tuple[str, Row]]:
-        children = [(child, column) for child, (column, parent) in _PARENTS.items() if parent == name]
         return [
             (child, each)
-            for child, column in children
+            for child, (column, parent) in _PARENTS.items()
             for each in self.content.get(child, {}).values()
-            if each[column] == row["id"]
+            if parent == name and each[column] == row["id"]
         ]
 
     def _next_id(self, name: str) -> str:

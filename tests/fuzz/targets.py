@@ -184,11 +184,6 @@ def _store(found: Summaries) -> None:
         text.encode()
 
 
-def _ticdc_messages() -> list[Variant]:
-    lines = [record_of(case)[0] for case in FILE_CASES if case.file.stem == "canal_json"]
-    return _messages("canal_json", lines, "ticdc-canal-json")
-
-
 # --- Canal's server ---
 
 
@@ -264,7 +259,9 @@ TARGETS: Final[dict[str, Callable[[], list[Variant]]]] = {
     "canal-json files": lambda: _files("canal_json"),
     "csv files": lambda: _files("csv"),
     "schema and metadata files": _schema_files,
-    "TiCDC messages": _ticdc_messages,
+    "TiCDC messages": lambda: _messages(
+        "canal_json", [record_of(case)[0] for case in FILE_CASES if case.file.stem == "canal_json"], "ticdc-canal-json"
+    ),
     "Canal flat messages": lambda: _messages("canal_json", _captured("flat_messages")),
     "Canal protobuf": lambda: [
         *_messages("canal_entries", _captured("entries")), *_messages("canal_protobuf", _captured("topic_values")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_MS, END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import batch_of
 from cdc_lakehouse.decoders.event_schema import DECODED, TEXT_OF
 from cdc_lakehouse.decoders.format import FileContext, Options
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
@@ -212,20 +214,14 @@ class Reading:
             patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext(),
             patch.object(ticdc_canal_json, "LEAST", self._least),
         ):
-            for batch in self._through(reader, rows):
+            parts = (batch_of(rows[at : at + self._at_once], RECORDS) for at in range(0, len(rows), self._at_once))
+            for batch in itertools.chain(*map(reader.read, parts), reader.rest()):
                 self.batch_rows.append(batch.num_rows)
                 self.events += batch.to_pylist()
         self.summaries |= reader.summaries
         self._last_of |= {number: summary.last_ts for (_, number, _), summary in reader.summaries.items()}
         self._last_ts = max([self._last_ts, *self._last_of.values()])
         self._ends = list(ends)
-
-    def _through(self, reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(rows), self._at_once):
-            columns = zip(*rows[start : start + self._at_once], strict=True)
-            arrays = [pa.array(cells, each.type) for cells, each in zip(columns, RECORDS, strict=True)]
-            yield from reader.read(pa.RecordBatch.from_arrays(arrays, schema=RECORDS))
-        yield from reader.rest()
 
     @property
     def changes(self) -> Events:

@@ -221,7 +221,11 @@ class HandMadeCanal:
                     self._batch(2)
                 return self._batch(wire.Get.FromString(packet.body).fetch_size)
             case wire.CLIENT_ACK:
-                return self._take(wire.ClientAck.FromString(packet.body).batch_id)
+                id = wire.ClientAck.FromString(packet.body).batch_id
+                if not self._open or self._open[0][0] != id:
+                    return refusal(f"batchId:{id} is not the firstly")
+                self.acked = self._open.popleft()[1]
+                return b""
             case other:
                 raise AssertionError(f"heard {other}")
 
@@ -232,12 +236,6 @@ class HandMadeCanal:
         self._given += len(entries)
         self._open.append((next(self._ids), self._given))
         return batch(self._open[-1][0], *entries)
-
-    def _take(self, id: int) -> bytes:
-        if not self._open or self._open[0][0] != id:
-            return refusal(f"batchId:{id} is not the firstly")
-        self.acked = self._open.popleft()[1]
-        return b""
 
 
 # --- Binlogs ---
