@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
@@ -118,16 +117,6 @@ _URL: Final = re.compile(
 _PORT: Final = 3306
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseAddress:
-    """The address of a database, and the user who reads it."""
-
-    host: str
-    port: int
-    user: str
-    password: str = field(default="", repr=False)
-
-
 def _is_url(value: str) -> str:
     # The invalid value is not shown: it may hold a password.
     match = _URL.fullmatch(value)
@@ -147,12 +136,12 @@ class DatabaseConnection(Section):
     ca_file: FilePath | None = key(None, "TLS, with certificate authorities of this file. The host's name is checked.")
 
     @property
-    def address(self) -> DatabaseAddress:
-        """The parts of the url. The password is used as it is: nothing in it is escaped."""
+    def address(self) -> dict[str, Any]:
+        """The host, port, user and password of the url, as the client names them. Nothing in a password is escaped."""
         match = _URL.fullmatch(self.url)
         assert match is not None  # Validated.
-        host, port = match["host"].strip("[]"), int(match["port"] or _PORT)
-        return DatabaseAddress(host, port, match["user"], match["password"] or "")
+        parts = {"host": match["host"].strip("[]"), "port": int(match["port"] or _PORT)}
+        return {**parts, "user": match["user"], "password": match["password"] or ""}
 
 
 class VerifyConfig(DatabaseConnection):

@@ -108,12 +108,12 @@ class SourceDatabase:
         address = config.address
         # The client's own converters determine the types.
         conversions: Any = encoders if texts else None
-        self._place = f"{address.host}:{address.port}"
+        self._place = f"{address['host']}:{address['port']}"
         with self._errors():
             self._connection: Any = pymysql.connect(
-                host=address.host, port=address.port, user=address.user, password=address.password, charset="utf8mb4",
-                autocommit=True, connect_timeout=_CONNECT_SECONDS, max_allowed_packet=_MOST_BYTES, conv=conversions,
-                ssl_ca=config.ca_file, ssl_verify_identity=config.ca_file is not None or None,
+                **address, charset="utf8mb4", autocommit=True, connect_timeout=_CONNECT_SECONDS,
+                max_allowed_packet=_MOST_BYTES, conv=conversions, ssl_ca=config.ca_file,
+                ssl_verify_identity=config.ca_file is not None or None,
             )  # fmt: skip
         try:
             self.version = str(self._first("SELECT VERSION()"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import re
@@ -92,8 +91,6 @@ def plain(value: Any) -> Any:
         fields = type(value).model_fields
         values = {fields[name].alias or name: plain(getattr(value, name)) for name in fields if name != "buckets"}
         return {name: each for name, each in values.items() if each is not None and each is not False}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(dataclasses.asdict(value))
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if hasattr(value, "_asdict"):
