@@ -16,15 +16,15 @@ BUDGETS = {
     "cdc_lakehouse/assets": (1_994, 10),
     "cdc_lakehouse/changelog": (4_764, 15),
     "cdc_lakehouse/commands": (4_158, 17),
-    "cdc_lakehouse/config": (1_762, 7),
+    "cdc_lakehouse/config": (1_740, 7),
     "cdc_lakehouse/decoders": (5_057, 19),
     "cdc_lakehouse/lake": (10_083, 28),
     "cdc_lakehouse/operate": (2_090, 8),
     "cdc_lakehouse/pipeline": (5_199, 15),
-    "cdc_lakehouse/sample": (619, 3),
+    "cdc_lakehouse/sample": (618, 3),
     "cdc_lakehouse/sources": (5_193, 22),
     "cdc_lakehouse/*.py": (823, 5),
-    "tests": (31_237, 156),
+    "tests": (31_215, 156),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
