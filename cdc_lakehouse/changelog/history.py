@@ -238,34 +238,25 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A DDL of the log. `database` is the session's, `table` the one that the message names, both may be empty;
-    `origin` is the position of the message, `time_ms` the time of execution at the source (milliseconds since 1970,
-    UTC), or None."""
+class LogEntry:
+    """What the log says of tables at `commit_ts`: the `text` of a statement, or without one the columns of the first
+    row that has them, names with their types from the message, which may be empty, and its `key`, None where the
+    message gives none. `database` is the session's of a statement, `table` the one that the message names, both may be
+    empty; `origin` is the position of the message, `time_ms` the time of a statement's execution at the source
+    (milliseconds since 1970, UTC), or None."""
 
     commit_ts: int
     database: str
     table: str
-    text: str
     origin: str
+    text: str | None = None
     time_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedColumns:
-    """The columns of the first row that has them, at `commit_ts`: names with their types from the message, which may be
-    empty. `key` is None where the message gives none."""
-
-    commit_ts: int
-    database: str
-    table: str
-    columns: tuple[tuple[str, str], ...]
-    key: tuple[str, ...] | None
-    origin: str
+    columns: tuple[tuple[str, str], ...] = ()
+    key: tuple[str, ...] | None = None
 
 
 def schema_changes(
-    log: Iterable[Statement | ObservedColumns],
+    log: Iterable[LogEntry],
     *,
     escapes: bool,
     types: Mapping[str, Mapping[str, str]] | None = None,
@@ -291,12 +282,12 @@ def schema_changes(
         if history.carry_out(change) or change.kind != "row":
             changes.append(change)
 
-    def read_statements(entries: Iterable[Statement]) -> None:
+    def read_statements(entries: Iterable[LogEntry]) -> None:
         """Read the statements of one commit-ts. TiCDC sends each pair of a RENAME as a statement, perhaps to several
         topics."""
         times = {
             SchemaChange(
-                each.commit_ts, each.database, each.table, None, each.text, (), f"{each.origin}#0", escapes,
+                each.commit_ts, each.database, each.table, None, each.text or "", (), f"{each.origin}#0", escapes,
                 kind="text",
             ): each.time_ms
             for each in entries
@@ -313,7 +304,7 @@ def schema_changes(
             carried_out.update(() if same is None else (same,))
             carry_out(replace(change, kind="repeated") if is_done else change)
 
-    def read_columns(entry: ObservedColumns) -> None:
+    def read_columns(entry: LogEntry) -> None:
         """Read the columns of a row, which belongs to the version whose commit-ts is below its own."""
         name, ts = TableName(entry.database, entry.table), entry.commit_ts - 1
         if name not in shown and name == name.folded:
@@ -347,11 +338,11 @@ def schema_changes(
             fault, origin = f"rows have the columns in the order {order}: {_ADVICE}", f"{entry.origin}#order"
             carry_out(replace(change, columns=(), origin=origin, fault=fault, kind="contradiction"))
 
-    ordered = sorted(log, key=lambda entry: (entry.commit_ts, isinstance(entry, Statement), place_of(entry.origin)))
+    ordered = sorted(log, key=lambda entry: (entry.commit_ts, entry.text is not None, place_of(entry.origin)))
     for _, entries in itertools.groupby(_with_later_types(ordered), key=lambda entry: entry.commit_ts):
-        statements: dict[tuple[str, str, str], Statement] = {}
+        statements: dict[tuple[str, str, str], LogEntry] = {}
         for entry in entries:
-            if isinstance(entry, ObservedColumns):
+            if entry.text is None:
                 read_columns(entry)
             else:
                 statements.setdefault((entry.database, entry.table, entry.text), entry)
@@ -366,12 +357,12 @@ def renamed_from(name: TableName, text: str) -> TableName | None:
     return LiveTables().rename_source(change)
 
 
-def _with_later_types(ordered: Sequence[Statement | ObservedColumns]) -> Sequence[Statement | ObservedColumns]:
+def _with_later_types(ordered: Sequence[LogEntry]) -> Sequence[LogEntry]:
     """Add the types that only later rows show: until then a column's values are NULL, which do not show its type."""
     shown: dict[tuple[str, str, str], str] = {}
-    typed: list[Statement | ObservedColumns] = []
+    typed: list[LogEntry] = []
     for entry in reversed(ordered):
-        if isinstance(entry, ObservedColumns):
+        if entry.columns:
             places = [(entry.database, entry.table, name.lower()) for name, _ in entry.columns]
             shown |= {place: text for place, (_, text) in zip(places, entry.columns, strict=True) if text}
             columns = zip(places, entry.columns, strict=True)

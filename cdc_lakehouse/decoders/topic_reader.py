@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.changelog.history import ObservedColumns, Statement
+from cdc_lakehouse.changelog.history import LogEntry
 from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
@@ -192,8 +192,8 @@ class PartitionSummary:
     tombstones: Counter[str] = field(default_factory=Counter)
     strict: Counter[str] = field(default_factory=Counter, compare=False)
     replays: int = 0
-    statements: list[tuple[int, Statement]] = field(default_factory=list)
-    observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict)
+    statements: list[tuple[int, LogEntry]] = field(default_factory=list)
+    observed: dict[Any, tuple[int, LogEntry]] = field(default_factory=dict)
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     sent_before: dict[tuple[tuple[str, str, int], str], Rejected] = field(default_factory=dict)
     stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict)
@@ -575,7 +575,7 @@ class TopicReader:
                     summary.stated_before.setdefault((part.database, part.table, origin.commit_ts or 0), found)
                 else:
                     place = origin_of(topic, partition, offset, commit_ts)
-                    statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
+                    statement = LogEntry(commit_ts, part.database, part.table, place, part.sql, origin.time_ms)
                     summary.statements.append((offset, statement))
                     self._observer.forget(part.database, part.table)
                     if self._format.transactions == "all":
@@ -611,7 +611,7 @@ class TopicReader:
         known = self._summary.observed.get(place)
         if known is None or (commit_ts, offset) < (known[1].commit_ts, known[0]):
             origin = origin_of(topic, partition, offset, commit_ts)
-            observed = ObservedColumns(commit_ts, shape.database, shape.table, columns, shape.key, origin)
+            observed = LogEntry(commit_ts, shape.database, shape.table, origin, columns=columns, key=shape.key)
             self._summary.observed[place] = offset, observed
 
 

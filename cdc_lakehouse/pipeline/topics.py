@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
-from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, LogEntry, schema_changes
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config.reporting import plural, some
@@ -98,7 +98,7 @@ class RecordSource(LogSource):
         self.database, self.has_labels = form.database, form.labels == "labels"
         self.has_options, self.has_lossy_text = form.can_contradict_options, form.lossy_columns is not None
         self.shows_time = form.watermarks(self._options)
-        self._log: tuple[list[Statement | ObservedColumns], Sequence[SchemaChange], History] | None = None
+        self._log: tuple[list[LogEntry], Sequence[SchemaChange], History] | None = None
         self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
 
     @property

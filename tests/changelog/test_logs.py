@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, LogEntry, schema_changes
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
 from tests.changelog.statements import CREATE, columns, files_of, history, in_any_case, in_odd_case, verdicts
@@ -30,7 +30,7 @@ from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.changefeed import Changefeed
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/*.txt")))
-Entry = SchemaChange | Statement | ObservedColumns
+Entry = SchemaChange | LogEntry
 _LINE = re.compile(
     r"(?:(?P<ts>\d+) )?(?P<table>\S*?)(?: row(?P<row>(?: \S+=.*)?)| (?P<action>\d+) \[(?P<spec>.*?)\]: ?(?P<file>.*)"
     r"|: (?P<text>.*))"
@@ -50,9 +50,9 @@ def entries(lines: Sequence[str], odd: bool = False) -> list[Entry]:
         if parts["row"] is not None:
             shown = tuple((name, kind) for name, _, kind in (each.partition("=") for each in parts["row"].split()))
             key = ("id",) if "id" in dict(shown) else None
-            found.append(ObservedColumns(ts, database, table, shown, key, origin))
+            found.append(LogEntry(ts, database, table, origin, columns=shown, key=key))
         elif parts["action"] is None:
-            found.append(Statement(ts, database, table, query, origin))
+            found.append(LogEntry(ts, database, table, origin, query))
         else:
             action, kind = int(parts["action"]), "statement" if query or int(parts["action"]) else "columns"
             found.append(SchemaChange(ts, database, table, action, query, columns(parts["spec"]), origin, kind=kind))
@@ -119,11 +119,11 @@ def test_log_makes_these_versions(case: Case, update: bool) -> None:
 
 
 def has_rows(case: Case) -> bool:
-    return any(isinstance(entry, ObservedColumns) for entry in entries(case.own))
+    return any(isinstance(entry, LogEntry) and entry.text is None for entry in entries(case.own))
 
 
-def told(text: str, at: int, **more: Any) -> Statement:
-    return Statement(at, "d", "t", text, f"o{at}", **more)
+def told(text: str, at: int, **more: Any) -> LogEntry:
+    return LogEntry(at, "d", "t", f"o{at}", text, **more)
 
 
 def test_statement_sent_again_changes_nothing() -> None:

@@ -17,7 +17,7 @@ import pytest
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
-from cdc_lakehouse.changelog.history import History, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, LogEntry, schema_changes
 from cdc_lakehouse.changelog.schema import TableName
 from tests.changelog.statements import cases, files_of, in_any_case, in_odd_case, show, verdicts
 from tests.kit.case_files import bytes_of
@@ -151,16 +151,16 @@ SESSION = "s"
 def test_a_statement_has_one_verdict(statement: str) -> None:
     clauses = parse(statement)
     base = [
-        Statement(number, SESSION, "", f"CREATE TABLE {name.quoted} {COLUMNS} {partitions}", f"o{number}")
+        LogEntry(number, SESSION, "", f"o{number}", f"CREATE TABLE {name.quoted} {COLUMNS} {partitions}")
         for number, (name, partitions) in enumerate(_tables_before(clauses).items(), start=1)
     ]
-    changed = [Statement(20, SESSION, "t", statement, "o20")]
+    changed = [LogEntry(20, SESSION, "t", "o20", statement)]
     for clause in clauses:
         match clause:
             case ddl.RecoverTable(table):
-                changed.append(Statement(15, SESSION, "", f"DROP TABLE {table or 't'}", "o15"))
+                changed.append(LogEntry(15, SESSION, "", "o15", f"DROP TABLE {table or 't'}"))
             case ddl.OfDatabase("recover_database", name):
-                changed.append(Statement(15, SESSION, "", f"DROP DATABASE {name}", "o15"))
+                changed.append(LogEntry(15, SESSION, "", "o15", f"DROP DATABASE {name}"))
             case _:
                 pass
     told = History().apply(schema_changes([*base, *changed], escapes=True))
@@ -171,7 +171,7 @@ def test_a_statement_has_one_verdict(statement: str) -> None:
     else:
         assert verdicts(shown, 20) == verdicts(told, 20) != {}
     # Typed in another letter case it is the same.
-    typed = [replace(each, text=in_odd_case(each.text)) for each in changed]
+    typed = [replace(each, text=in_odd_case(each.text or "")) for each in changed]
     odd = History().apply(schema_changes([*base, *typed], escapes=True))
     assert in_any_case(odd, 20) == in_any_case(told, 20)
     flashback = any(isinstance(clause, ddl.Flashback) for clause in clauses)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.history import History, ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import History, LogEntry, schema_changes
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary, origin_of
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake.catalog import system_table
@@ -396,22 +396,22 @@ BEFORE = {("x", n): (34, 34 + n) for n in range(4)}
 STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
 
 
-def observed(ts: int, shape: str) -> ObservedColumns:
-    return ObservedColumns(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
+def observed(ts: int, shape: str) -> LogEntry:
+    return LogEntry(ts, "d", "t", origin_of("x", 0, ts, ts), columns=SHAPES[shape], key=("id",))
 
 
-def finds(*log: ObservedColumns | Statement) -> PartitionSummary:
+def finds(*log: LogEntry) -> PartitionSummary:
     """An entry's offset is its commit-ts."""
     return PartitionSummary(
         0,
         0,
-        statements=[(entry.commit_ts, entry) for entry in log if isinstance(entry, Statement)],
-        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if isinstance(entry, ObservedColumns)},
+        statements=[(entry.commit_ts, entry) for entry in log if entry.text is not None],
+        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if entry.text is None},
     )
 
 
-def statement(ts: int, text: str) -> Statement:
-    return Statement(ts, "d", "t", text, origin_of("x", 0, ts, ts))
+def statement(ts: int, text: str) -> LogEntry:
+    return LogEntry(ts, "d", "t", origin_of("x", 0, ts, ts), text)
 
 
 def test_signals_many_batches_leave_one_position_a_partition(lake: TestLake) -> None:
@@ -504,5 +504,5 @@ def _positions_by_row(rows: list[Signal]) -> dict[tuple[str, int], Position]:
 
 def test_tables_of_a_topic_with_a_rename_typed_in_another_case_are_the_source_s(lake: TestLake) -> None:
     signals = Signals(lake.lake, lake.name)
-    signals.write(1, {("x", 0, 1): finds(observed(10, "a"), Statement(20, "d", "u", "RENAME TABLE T TO u", "x"))})
+    signals.write(1, {("x", 0, 1): finds(observed(10, "a"), LogEntry(20, "d", "u", "x", "RENAME TABLE T TO u"))})
     assert signals.tables("x") == {own.TableName("d", "t")}

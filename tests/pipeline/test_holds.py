@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import ObservedColumns, Statement, schema_changes
+from cdc_lakehouse.changelog.history import LogEntry, schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -83,7 +83,8 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
 ) -> None:
     form = "ticdc-canal-json"
     run, reading = lake_in(tmp_path, source=kafka(form, "t")).run(), Reading(form)
-    columns = [ObservedColumns(5 << 18, "d", table, (("id", "int"),), ("id",), "t/0/1@5") for table in ("a", "big")]
+    id = {"columns": (("id", "int"),), "key": ("id",)}
+    columns = [LogEntry(5 << 18, "d", table, "t/0/1@5", **id) for table in ("a", "big")]
     run.history.record(schema_changes(columns, escapes=True), NOON)
     reading.landed_ms = 1_780_000_000_000
     reading.read([[message] * times], [times])
@@ -96,7 +97,7 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
 
 def test_a_row_that_contradicts_a_dump_holds_whatever_rows_are_read_late(lake: TestLake) -> None:
     columns, load = (("id", "int"), ("c", "int")), "CREATE TABLE t (id INT PRIMARY KEY, c DATE)"
-    log: list[Statement | ObservedColumns] = [ObservedColumns(110, "d", "t", columns, ("id",), "p0:1")]
+    log = [LogEntry(110, "d", "t", "p0:1", columns=columns, key=("id",))]
     lake.run().history.record([SchemaChange(100, "d", "t", None, load, (), "//dump/100/t", kind="load")], NOON)
 
     def holds() -> list[str]:
@@ -108,7 +109,7 @@ def test_a_row_that_contradicts_a_dump_holds_whatever_rows_are_read_late(lake: T
         return [version.origin for version in run.history.history.versions if version.effect == "hold"]
 
     assert holds() == ["p0:1"]
-    log.append(ObservedColumns(90, "d", "t", columns, ("id",), "p1:1"))
+    log.append(LogEntry(90, "d", "t", "p1:1", columns=columns, key=("id",)))
     assert holds() == ["p0:1"]
-    log.append(Statement(105, "d", "t", "ALTER TABLE t MODIFY c INT", "p1:2"))
+    log.append(LogEntry(105, "d", "t", "p1:2", "ALTER TABLE t MODIFY c INT"))
     assert holds() == []

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.history import ObservedColumns, Statement, renamed_from
+from cdc_lakehouse.changelog.history import LogEntry, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.topic_reader import OptionConflict, Summaries, origin_of
@@ -174,16 +174,16 @@ class Signals:
         rows = sorted((row for row in self.rows if row.kind == "left out"), key=lambda row: -row.batch)
         return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
 
-    def schema_signals(self) -> Iterator[Statement | ObservedColumns]:
+    def schema_signals(self) -> Iterator[LogEntry]:
         """Yield statements and observed columns in the form that the DDL log takes."""
-        for row in self.rows:
+        for row in (row for row in self.rows if row.kind in ("statement", "columns")):
             origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)
-            if row.kind == "statement":
-                yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
-            elif row.kind == "columns":
+            entry = LogEntry(row.commit_ts, row.database or "", row.table or "", origin, row.text or "", row.time_ms)
+            if row.kind == "columns":
                 columns, key = json.loads(row.text or "[[], null]")
-                types, key = tuple((name, kind) for name, kind in columns), None if key is None else tuple(key)
-                yield ObservedColumns(row.commit_ts, row.database or "", row.table or "", types, key, origin)
+                key = None if key is None else tuple(key)
+                entry = replace(entry, text=None, columns=tuple((name, kind) for name, kind in columns), key=key)
+            yield entry
 
 
 def _table(rows: Iterable[Signal]) -> pa.Table:
