@@ -50,17 +50,6 @@ _ADVICE: Final = (
 _OF_OTHER_TABLES: Final = ("rename_table", "exchange_partition", "flashback_recover", "recover_database")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Events of `name` with commit-ts in (`above`, `upto`] belong to `version`; `upto` is None for the current
-    version."""
-
-    version: TableVersion
-    name: TableName
-    above: int
-    upto: int | None
-
-
 @dataclass(frozen=True)
 class Incarnation:
     """The versions of one table, in order, from its CREATE to its DROP."""
@@ -96,11 +85,13 @@ class Incarnation:
         place = self.versions.index(version)
         return self.versions[place - 1] if place else None
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[tuple[TableVersion, int | None]]:
+        """Yield the versions with rows: events of a version's name belong to it above its `since`, and up to the
+        commit-ts with it; None for the current one."""
         for version, following in itertools.pairwise((*self.versions, None)):
             assert version is not None
             if version.effect != "drop":
-                yield Span(version, version.name, version.since, None if following is None else following.commit_ts)
+                yield version, None if following is None else following.commit_ts
 
     def upto(self, commit_ts: int) -> Incarnation | None:
         """Return the incarnation with its versions up to `commit_ts`; None when it began later."""

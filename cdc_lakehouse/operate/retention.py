@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_of_tasks
@@ -60,7 +60,7 @@ from cdc_lakehouse.lake.tables.segments import (
     index_gaps,
     totals,
 )
-from cdc_lakehouse.pipeline.feed_tables import key_columns, keyed_span
+from cdc_lakehouse.pipeline.feed_tables import key_columns, keyed_spans
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject
@@ -317,16 +317,17 @@ def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[N
     if upto_ts == BEGINNING or looked_at - before.looked_at <= _WORTH * (looked_at - before.removed):
         return 0
     versions: list[VersionSpan] = []
+
+    def key_of(version: TableVersion) -> TableKey:
+        # Each text is treated as one: a key with several texts only leaves more events than necessary.
+        return TableKey(key_columns(run.feed, version))
+
     for number, life in enumerate(run.history.history.incarnations().values()):
         # Tables that the last cut does not show may still have to apply these events.
         is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
-        for span in life.spans() if is_shown else ():
-            # Each version has its own key. Each text is treated as one: a key with several texts only leaves more
-            # events than necessary.
-            key = TableKey(key_columns(run.feed, span.version))
-            keyed = keyed_span(life, span, key, number, BEGINNING, row_stage(upto_ts)) if key.columns else None
-            if keyed is not None:
-                versions.append((keyed, tuple(column.name for column in span.version.carried)))
+        for span in keyed_spans(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ():
+            if span.key_columns:
+                versions.append((span, tuple(each.name for each in life.versions[span.version_no].carried)))
     if not versions:
         return 0
     rows = run.segments.rows

@@ -6,7 +6,7 @@ names belong to it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Self
@@ -14,7 +14,7 @@ from typing import Final, Self
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 
-from cdc_lakehouse.changelog.history import History, Incarnation, Span
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts, type_change
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
@@ -200,8 +200,7 @@ class FeedTable:
         """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
         version before it, synthetic ones to the version that it made."""
         key, lowest = self.table_key, max(above_stage, row_stage(self.void_upto_ts))
-        found = (keyed_span(self.life, span, key, number, lowest, upto_stage) for span in self.life.spans())
-        return [span for span in found if span is not None]
+        return [*keyed_spans(self.life, lambda _: key, number, lowest, upto_stage)]
 
     def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
         """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
@@ -248,18 +247,17 @@ def _type(name: str, element_id: int) -> PrimitiveType | ListType:
     return PrimitiveType.model_validate(name)
 
 
-def keyed_span(
-    life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
-) -> KeyedSpan | None:
-    """Return the span of one version of a life; None when it has no such stages."""
-    above = max(row_stage(span.above), above_stage)
-    upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
-    if above >= upto:
-        return None
-    names = tuple(column.name for each in key.columns if (column := span.version.column(each.id)))
-    number_of_version = life.versions.index(span.version)
-    texts = key.texts(span.version)
-    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
+def keyed_spans(
+    life: Incarnation, key_of: Callable[[TableVersion], TableKey], number: int, above_stage: int, upto_stage: int
+) -> Iterator[KeyedSpan]:
+    """Yield the spans of a life's versions that have stages in (above, upto], each with a key."""
+    for version, upto_ts in life.spans():
+        above = max(row_stage(version.since), above_stage)
+        upto = upto_stage if upto_ts is None else min(row_stage(upto_ts), upto_stage)
+        if above < upto:
+            key, place, name = key_of(version), life.versions.index(version), version.name
+            names = tuple(column.name for each in key.columns if (column := version.column(each.id)))
+            yield KeyedSpan(number, place, name.database, name.table, above, upto, names, key.texts(version))
 
 
 def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:

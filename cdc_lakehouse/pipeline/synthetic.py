@@ -323,11 +323,11 @@ class SyntheticWriter:
         """Raises `TableHeldError` for rows that were written while the table had no key: nothing tells them apart."""
         if self._run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
             return
-        for span in table.life.spans():
-            above, upto = max(span.above, table.void_upto_ts), span.upto
-            if span.version.key or upto is None or above >= upto:
+        for version, upto in table.life.spans():
+            above = max(version.since, table.void_upto_ts)
+            if version.key or upto is None or above >= upto:
                 continue
-            name, events = span.name, self._run.events.reader(above + 1, upto)
+            name, events = version.name, self._run.events.reader(above + 1, upto)
             columns = ("schema_name", "table_name", "commit_ts", SYNTHETIC)
             own = (pc.field("schema_name") == name.database) & (pc.field("table_name") == name.table)
             # Synthetic events at the time of the statement come after it: among them are those of an earlier run.
