@@ -325,9 +325,9 @@ def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[N
     for number, life in enumerate(run.history.history.incarnations().values()):
         # Tables that the last cut does not show may still have to apply these events.
         is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
-        for span in keyed_spans(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ():
-            if span.key_columns:
-                versions.append((span, tuple(each.name for each in life.versions[span.version_no].carried)))
+        spans = keyed_spans(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ()
+        with_key = (span for span in spans if span.key_columns)
+        versions += [(span, tuple(each.name for each in life.versions[span.version_no].carried)) for span in with_key]
     if not versions:
         return 0
     rows = run.segments.rows

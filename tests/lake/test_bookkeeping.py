@@ -176,7 +176,7 @@ def test_quarantined_row_keeps_bytes_and_first_message(tmp_path: Path, raw: byte
     found = replace(bad("s3"), segment="s/'%\n", raw=raw)
     quarantine().replace(lambda _: False, [found], NOON)
     quarantine().replace(lambda _: True, [replace(found, message="said otherwise")], LATER)
-    row = own.Quarantined("s/'%\n", 3, "d", "t", "BadLine", "it's bad", raw, "open", NOON)
+    row = own.Quarantined("s/'%\n", 3, "BadLine", "it's bad", raw, "d", "t", state="open", quarantined_at=NOON)
     assert quarantine().rows == [row]
     (discarded,) = quarantine().discard({row.id, "unknown"}, "ann", "test data", LATER)
     assert quarantine().discarded() == [discarded] and quarantine().open() == []
@@ -198,7 +198,7 @@ def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
     quarantine().replace(lambda _: False, [bad(each, "said otherwise") for each in things], LATER)
     assert {row.id for row in quarantine().open()} == ids
     # Ids are in lists and scripts of people: they must not change with a release.
-    assert own.Quarantined("s", 1, "d", "t", "BadLine", "m", b"a", "open", NOON).id == "3a2827c09e5c"
+    assert own.Quarantined("s", 1, "BadLine", "m", b"a", state="open", quarantined_at=NOON).id == "3a2827c09e5c"
 
 
 # --- Cuts ---

@@ -29,22 +29,14 @@ State = Literal["open", "replayed", "discarded", "redelivered"]
 _ID_DIGITS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined(Rejected):
     """One row of the table; times are UTC. resolved_at: when it got its state, None for an open row. discarded_by,
     discard_reason: who discarded it, and why; None for a row that was never discarded."""
 
-    segment: str
-    line: int | None
-    database: str | None
-    table: str | None
-    error_class: str
-    message: str
-    raw: bytes | None
     state: State
     quarantined_at: datetime.datetime
     resolved_at: datetime.datetime | None = None
-    count: int = 1
     discarded_by: str | None = None
     discard_reason: str | None = None
 
@@ -173,7 +165,7 @@ def storable(rejected: Rejected) -> Rejected:
     return changed(rejected, **escaped)
 
 
-def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:
+def _identity(row: Rejected) -> tuple[str, int, str, bytes | None, int]:
     # The count is included: a row that stands for more things than before is another one.
     return row.segment, -1 if row.line is None else row.line, row.error_class, row.raw, row.count
 
