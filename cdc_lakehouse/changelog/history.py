@@ -36,12 +36,8 @@ from cdc_lakehouse.errors import DdlError
 # TiCDC sends only the name of these types: use types that hold any of their values without loss.
 _WIDEST: Final = {"decimal": (65, 30), "bit": (64, None)}
 _ANY: Final = {
-    "varchar": ColumnType("varchar", length=255),
-    "varbinary": ColumnType("varbinary", length=255),
-    "binary": ColumnType("binary"),
-    "enum": ColumnType("enum"),
-    "set": ColumnType("set"),
-    "vector": ColumnType("vector"),
+    **{name: ColumnType(name, length=255) for name in ("varchar", "varbinary")},
+    **{name: ColumnType(name) for name in ("binary", "enum", "set", "vector")},
 }
 _ADVICE: Final = (
     "what reads the log was behind with a statement and has named older values by newer columns; with Canal, switch on "

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion, column_diff
 from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name, plan_evolution
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
@@ -92,16 +92,12 @@ def _foreseen(run: FeedRun) -> tuple[int, History]:
 
 def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, Any]:
     wanted = tables.identifier(life.last.name)
-
-    def plan_of(state: TableState | None, rewritten: int, statements: list[str], hold: str | None) -> dict[str, Any]:
-        place, rows = (wanted, 0) if state is None else (state.identifier, state.row_count)
-        return {"table": str(life.last.name), "iceberg_table": str(place), "rows": rows, "rewritten": rewritten,
-                "statements": statements, "hold": hold}  # fmt: skip
-
+    planned = {"table": str(life.last.name), "iceberg_table": str(wanted), "rows": 0, "rewritten": 0,
+               "statements": [], "hold": None}  # fmt: skip
     try:
         state = tables.find(life)
     except UnreadableTableError as error:
-        return plan_of(None, 0, [], str(error))
+        return {**planned, "hold": str(error)}
     new = [version for version in life.versions if version.commit_ts > run.last_cut.checkpoint_ts]
     way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
@@ -111,7 +107,8 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
     lake = lake_columns(life.last.carried, table.values)
     if state is None:
         columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)
-        return plan_of(None, 0, [] if life.dropped_ts is not None else [f"CREATE TABLE {wanted.sql} ({columns})"], hold)
+        made = [f"CREATE TABLE {wanted.sql} ({columns})"] if life.dropped_ts is None else []
+        return {**planned, "statements": made, "hold": hold}
     hold = hold or format_refusal(run.feed, life, state)
     version = _format_version(run, life)
     converted = table.converted_since(max(len(life.versions) - len(new) - 1, 0))
@@ -133,7 +130,8 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
     elif wanted != state.identifier:
         statements.append(f"ALTER TABLE {name} RENAME TO {wanted.sql}")
     rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
-    return plan_of(state, rewritten, statements, hold)
+    return {**planned, "iceberg_table": str(state.identifier), "rows": state.row_count, "rewritten": rewritten,
+            "statements": statements, "hold": hold}  # fmt: skip
 
 
 def _words(of: SchemaOperation) -> str:

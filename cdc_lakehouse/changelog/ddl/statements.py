@@ -113,7 +113,6 @@ def _read_default(cursor: Cursor) -> ddl.Value:
 
 
 def _read_function(cursor: Cursor) -> str:
-    """Read a function call; return its text."""
     start = cursor.position
     word = cursor.token.word
     if cursor.token.kind != "word" or not (word in _BARE_FUNCTIONS or cursor.next_token.word == "("):
@@ -600,7 +599,6 @@ _NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
 
 
 def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read the rest of PARTITION BY."""
     if cursor.accept("SYSTEM_TIME"):  # MariaDB's, which distributes the past of rows
         cursor.skip_until(())
         return (ddl.OtherClause(table, *VERSIONED),)
@@ -626,8 +624,6 @@ def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
 
 
 def _read_partition_clause(verb: str, cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    """Read the rest of a clause after its verb and PARTITION."""
-
     def names() -> tuple[str, ...] | None:
         """Read the names of partitions; None for ALL."""
         return None if cursor.accept("ALL") else cursor.listed(lambda: cursor.name("a partition"))
@@ -679,7 +675,6 @@ _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
 def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.CreateTable]:
-    """Read the rest of a statement after CREATE TABLE."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
