@@ -1,7 +1,6 @@
 """Decisions of people, on which the next run acts: hold a table, resume it, or decode quarantined rows again.
 
-Segments of quarantined rows land again. Segments and lines keep their identity, so rows that can be used now take their
-original position in the order of events.
+Segments of quarantined rows land again. They keep their identity, and their rows their place in the order of events.
 """
 
 from __future__ import annotations

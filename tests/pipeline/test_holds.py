@@ -83,8 +83,7 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
 ) -> None:
     form = "ticdc-canal-json"
     run, reading = lake_in(tmp_path, source=kafka(form, "t")).run(), Reading(form)
-    id = {"columns": (("id", "int"),), "key": ("id",)}
-    columns = [LogEntry(5 << 18, "d", table, "t/0/1@5", **id) for table in ("a", "big")]
+    columns = [LogEntry(5 << 18, "d", name, "t/0/1@5", columns=(("id", "int"),), key=("id",)) for name in ("a", "big")]
     run.history.record(schema_changes(columns, escapes=True), NOON)
     reading.landed_ms = 1_780_000_000_000
     reading.read([[message] * times], [times])
