@@ -5,7 +5,7 @@ rows that are older than a column hold in it (MySQL manual, "Data Type Default V
 results are the value in the column's older rows, or why there is none: with the statement, without it, and by the
 statement alone, as topics and Canal servers have it; one line where they are the same.
 
-`cases/stored.txt`: a version and a change as lakes have them. A test that fails says that the form is another one:
+`cases/stored/stored.txt`: a version and a change as lakes have them. A test that fails says that the form is another:
 `FORMAT` must rise with it."""
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def test_stored_value_is_read_as_it_was(value: TableVersion | SchemaChange, part
 
 def test_stored_form_is_that_of_its_number() -> None:
     kinds = {kind.__name__: kind for kind in (TableVersion, SchemaChange)}
-    for line in (Path(__file__).parent / "cases" / "stored.txt").read_text().splitlines():
+    for line in (Path(__file__).parent / "cases/stored/stored.txt").read_text().splitlines():
         name, text = line.split(" ", 1)
         assert to_json(from_json(kinds[name], text)) == text
 
