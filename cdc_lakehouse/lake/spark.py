@@ -27,6 +27,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
@@ -34,7 +35,7 @@ from pyiceberg.types import LongType, NestedField
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, types
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
@@ -48,6 +49,12 @@ from cdc_lakehouse.lake.iceberg_java import (
     prepared_file,
 )  # fmt: skip
 from cdc_lakehouse.lake.names import CATALOG, Identifier
+
+# At the first call to the JVM both would ask PySpark's module for tests whether numpy is installed. That module loads
+# pandas, which takes a second of CPU.
+_converters: Any = types
+_converters.NumpyScalarConverter.can_convert = lambda _, value: isinstance(value, np.generic)
+_converters.NumpyArrayConverter.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
 
 # The jars of Spark's session, and the directory that keeps them.
 

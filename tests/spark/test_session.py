@@ -43,6 +43,7 @@ for session in (False, True):
 spark = build_session(config)
 process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
 told = {
+    "pandas": "pandas" in sys.modules,
     "command": process.joinpath("cmdline").read_bytes().decode(),
     "environment": process.joinpath("environ").read_bytes().decode(errors="replace"),
     "secret": spark.sparkContext._jsc.hadoopConfiguration().get("my.password"),
@@ -90,6 +91,7 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert len(told["failed"]) == 2 and (told["rows"], told["new"]) == (3, True), told
+    assert not told["pandas"], "its import takes a second, and only tasks need it"
     assert told["secret"] == SECRET
     assert "hunter2" not in told["command"] + told["environment"] + done.stderr
     assert "-Xmx600m" in told["command"]
