@@ -84,11 +84,11 @@ class SourceUnreachableError(
     """The source of a feed (bucket, directory, broker) cannot be reached or read."""
 
 
-class CatalogUnreachableError(TransientError, code="CDC-301"):
+class CatalogUnreachableError(TransientError, code="CDC-301", advice="see whether it runs, and run again"):
     """The catalog does not answer, or another process keeps it locked."""
 
 
-class WarehouseUnreachableError(TransientError, code="CDC-302"):
+class WarehouseUnreachableError(TransientError, code="CDC-302", advice="see whether its store answers"):
     """The store of the warehouse does not answer, or a file of it cannot be read at the moment."""
 
 
@@ -96,7 +96,11 @@ class WarehouseFullError(TransientError, code="CDC-303", advice="make room there
     """There is no room for more files in the warehouse."""
 
 
-class EngineError(TransientError, code="CDC-401"):
+class EngineError(
+    TransientError,
+    code="CDC-401",
+    advice="run again; where it fails again, see what is said before this, and whether it had memory enough",
+):
     """Spark, its JVM or one of its workers failed, or ended."""
 
 

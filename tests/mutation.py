@@ -127,20 +127,18 @@ _Nodes = Iterator[tuple[ast.AST, str, int | None, Any, _Place]]
 def _places(tree: ast.Module) -> _Nodes:
     """Yield each node inside functions and inside assignments to the module's names, with what holds it."""
     for statement in tree.body:
-        if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
-            yield from _definitions(statement, "")
-        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+        yield from _definitions(statement, "")
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             if all(isinstance(target, ast.Name) and target.id != "__all__" for target in targets):
                 yield from _below(statement, _Place(ast.unparse(targets[0]), None, statement))
 
 
 def _definitions(node: ast.stmt, prefix: str) -> _Nodes:
-    assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))
     if isinstance(node, ast.ClassDef):
         for statement in node.body:
-            if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
-                yield from _definitions(statement, f"{prefix}{node.name}.")
+            yield from _definitions(statement, f"{prefix}{node.name}.")
+    if not isinstance(node, _FUNCTIONS):
         return
     line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     place = _Place(prefix + node.name, line, None)

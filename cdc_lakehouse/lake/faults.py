@@ -30,8 +30,6 @@ from cdc_lakehouse.errors import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
-
 _AWAY: Final = (
     EngineError, CatalogUnreachableError, WarehouseUnreachableError, WarehouseFullError, SourceUnreachableError,
     RunNotRecordedError,
@@ -128,7 +126,7 @@ def engine_fault(error: Exception) -> CdcError | None:
             of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
             is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
         return None if is_of_table else _spark_failed(error)
-    if isinstance(error, _CATALOG_AWAY):
+    if isinstance(error, _CATALOG_AWAY) or type(error).__module__ == "requests.exceptions":  # Of a REST catalog.
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         fault = _of_warehouse(error)
@@ -137,14 +135,12 @@ def engine_fault(error: Exception) -> CdcError | None:
         if fault is not None or isinstance(error, _OF_A_FILE):
             return None
         if isinstance(error, ConnectionError):  # A call to a JVM that has ended raises it.
-            return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
-        return WarehouseUnreachableError(
-            f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
-        )
+            return EngineError(f"Spark's JVM does not answer ({type(error).__name__})")
+        return WarehouseUnreachableError(f"the warehouse cannot be read or written: {in_one_line(error)}")
     import duckdb  # noqa: PLC0415
 
     if isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException):
-        return EngineError(f"memory or disk ran out: {in_one_line(error)}", advice=_SEE_ENGINE)
+        return EngineError(f"memory or disk ran out: {in_one_line(error)}")
     return None
 
 
@@ -181,13 +177,11 @@ def _lines(error: Exception) -> list[str]:
 
 
 def _spark_failed(error: Exception) -> TransientError:
-    return EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE)
+    return EngineError(f"Spark failed: {_of_engine(error)}")
 
 
 def _catalog_away(what: str) -> TransientError:
-    return CatalogUnreachableError(
-        f"the catalog does not answer, or not as it should ({what})", advice="see whether it runs, and run again"
-    )
+    return CatalogUnreachableError(f"the catalog does not answer, or not as it should ({what})")
 
 
 def _of_engine(error: Exception) -> str:
@@ -211,7 +205,7 @@ def _of_warehouse(error: OSError) -> CdcError | None:
         if code in _AWS_REFUSED:
             advice = "correct lake.warehouse, or credentials and endpoint in storage.s3"
             return ConfigurationError(said, advice=advice)
-        return WarehouseUnreachableError(said, advice="see whether its store answers")
+        return WarehouseUnreachableError(said)
     if error.errno in _NOT_WRITABLE:
         advice = "correct it in lakehouse.yaml, or let this user write there"
         return ConfigurationError(f"lake.warehouse cannot be written: {in_one_line(error)}", advice=advice)

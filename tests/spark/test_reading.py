@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 import cdc_lakehouse
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.pipeline.reading import NotReadableError
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.changefeed import Changefeed
 from tests.kit.lakes import TestLake
 from tests.kit.log import Column, Ddl, Entry, RowChange, fold
 from tests.kit.log import values as seen
+from tests.lake import moment, utc
 from tests.servers.tools import rows_in_duckdb
 
 # In one worker, which makes the cuts once.
@@ -127,26 +127,12 @@ def test_a_moment_is_read_as_arrow_and_as_a_frame(cuts: TestLake, name: str, mom
     assert sorted(tuple(row) for row in frame.collect()) == sorted(expected)
 
 
-@pytest.mark.parametrize(
-    ("table", "as_of", "message"),
-    [
-        ("shop.busy", at(3, 9) + 1, "beyond what is published"),
-        ("shop.busy", datetime.datetime(2026, 1, 4, tzinfo=datetime.UTC), "beyond what is published"),
-        ("shop.busy", "day_2026-01-03", "beyond what is published"),
-        (
-            "shop.busy",
-            datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC),
-            "no cut is as old.*as a commit-ts: ",
-        ),
-        ("shop.busy", at(1, 8) - 1, "there is no such table as of"),
-        ("shop.busy", "mine", "no table has the tag"),
-        ("shop.none", None, "no table shop.none is published"),
-        ("shop.busy", datetime.datetime(2026, 1, 2), "has no time zone"),  # noqa: DTZ001
-    ],
-)
-def test_what_cannot_be_read_is_refused(cuts: TestLake, table: str, as_of: Any, message: str) -> None:
-    with pytest.raises((NotReadableError, ConfigurationError), match=message):
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/unreadable.txt"), ids=str)
+def test_table_at_an_unknown_moment_is_refused(cuts: TestLake, case: Case, update: bool) -> None:
+    def read(table: str, as_of: Any = None) -> None:
         cdc_lakehouse.read(cuts.config, table, as_of)
+
+    case.compare(evaluated(case, {"read": read, "at": at, "utc": utc, "moment": moment}), update=update)
 
 
 # Tables as of a moment by plain means: the name of a tag, or None for the table as it is.
