@@ -14,11 +14,8 @@ _PLACES: Final = ("feed", "table", "segment", "line")
 
 
 class CdcError(Exception):
-    """Base of all errors of the project.
-
-    `message` says what happened, the places say where (feed, table as `database.table`, segment, line counted from 1),
-    `advice` says what to do; without it, the class's advice applies.
-    """
+    """Base of all errors of the project. `message` says what happened, the places say where (feed, table as
+    `database.table`, segment, line counted from 1), `advice` what to do; without it, the class's advice applies."""
 
     default_advice: ClassVar[str | None] = None
     code: ClassVar[str]
@@ -99,7 +96,7 @@ class WarehouseFullError(TransientError, code="CDC-303", advice="make room there
 class EngineError(
     TransientError,
     code="CDC-401",
-    advice="run again; where it fails again, see what is said before this, and whether it had memory enough",
+    advice="run again; if it fails again, see earlier messages, and whether memory ran out",
 ):
     """Spark, its JVM or one of its workers failed, or ended."""
 

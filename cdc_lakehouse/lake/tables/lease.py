@@ -112,8 +112,7 @@ class Lease:
             raise ConcurrentRunError(said, feed=self._feed, advice="run again")
 
     def release(self) -> None:
-        """Release the lease, unless it is lost. One that cannot be released ends by itself: the run has done its
-        work."""
+        """Release the lease, unless it is lost. One that cannot be released expires: the run has done its work."""
         self._released.set()
         self._renewing.join()
         if self._lost is None:
