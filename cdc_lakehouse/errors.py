@@ -94,9 +94,7 @@ class WarehouseFullError(TransientError, code="CDC-303", advice="make room there
 
 
 class EngineError(
-    TransientError,
-    code="CDC-401",
-    advice="run again; if it fails again, see earlier messages, and whether memory ran out",
+    TransientError, code="CDC-401", advice="run again; if it fails again, see earlier messages, and if memory ran out"
 ):
     """Spark, its JVM or one of its workers failed, or ended."""
 
