@@ -23,8 +23,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_197, 15),
     "cdc_lakehouse/sample": (618, 3),
     "cdc_lakehouse/sources": (5_193, 22),
-    "cdc_lakehouse/*.py": (823, 5),
-    "tests": (31_215, 156),
+    "cdc_lakehouse/*.py": (822, 5),
+    "tests": (31_190, 156),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
