@@ -95,30 +95,25 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
     """Compute the progress of a dump that has its plan. Raises as stores do."""
     from cdc_lakehouse.sources.dump import database as dumped  # noqa: PLC0415 - As above.
 
-    objects = dumped.list_dump(store, number)
-    tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
-    ended: list[tuple[datetime.datetime, int]] = []
-    for table in dumped.read_document(store, number, dumped.Plan).tables.values():
+    objects, tables = dumped.list_dump(store, number), dumped.read_document(store, number, dumped.Plan).tables.values()
+    ranges, tables_read, estimated, read = sum(len(each.ranges) for each in tables), 0, 0, list[dumped.CompletedRange]()
+    for table in tables:
         found = objects.get(dumped.directory_of(number, table.directory), ())
-        read, count = dumped.read_ranges(found), len(table.ranges)
-        own = sum(each.rows for each in read.values())
-        tables, ranges, ranges_read = tables + 1, ranges + count, ranges_read + len(read)
-        rows += own
-        size += sum(file.size for each in read.values() for file in each.files)
-        if len(read) == count:
-            tables_read, estimated = tables_read + 1, estimated + own
-        else:
-            estimated += max(own, table.definition.estimated_rows, (count - 1) * chunk_rows)
-        ended += ((each.mark.modified, each.rows) for each in read.values())
+        of_table, count = dumped.read_ranges(found).values(), len(table.ranges)
+        rows, is_read = sum(each.rows for each in of_table), len(of_table) == count
+        tables_read += is_read
+        estimated += rows if is_read else max(rows, table.definition.estimated_rows, (count - 1) * chunk_rows)
+        read += of_table
+    rows, size = sum(each.rows for each in read), sum(file.size for each in read for file in each.files)
     # The remaining time, from the speed of the last ranges.
-    ended.sort()
-    recent = [each for each in ended if each[0] > ended[-1][0] - _WINDOW]
+    read.sort(key=lambda each: each.mark.modified)
+    recent = [each for each in read if each.mark.modified > read[-1].mark.modified - _WINDOW]
     left = None
-    if ranges_read < ranges and len(recent) > 1:
-        seconds = (recent[-1][0] - recent[0][0]).total_seconds()
-        lately = sum(count for _, count in recent[1:])
+    if len(read) < ranges and len(recent) > 1:
+        seconds = (recent[-1].mark.modified - recent[0].mark.modified).total_seconds()
+        lately = sum(each.rows for each in recent[1:])
         left = round((estimated - rows) * seconds / lately) if lately and seconds else None
-    return ReadingProgress(tables, tables_read, ranges, ranges_read, rows, estimated, size, left)
+    return ReadingProgress(len(tables), tables_read, ranges, len(read), rows, estimated, size, left)
 
 
 @contextlib.contextmanager

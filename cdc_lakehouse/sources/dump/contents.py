@@ -4,6 +4,7 @@ directory."""
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -141,13 +142,11 @@ def sorted_tables(
     found: Iterable[DumpedTable | UnreadTable],
 ) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
     """Sort tables by name, and those that are unread. Raises `SourceError` when one occurs twice."""
-    by_name: dict[tuple[str, str], DumpedTable | UnreadTable] = {}
-    for table in found:
-        other = by_name.setdefault((table.name.database, table.name.table), table)
-        if other is not table:
-            said = f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}"
+    tables = sorted(found, key=lambda each: (each.name.database, each.name.table))
+    for one, other in itertools.pairwise(tables):
+        if one.name == other.name:
+            said = f"the dump has the table {one.name.quoted} twice: {one.schema_path} and {other.schema_path}"
             raise SourceError(said, advice=ONE_DUMP)
-    tables = [by_name[name] for name in sorted(by_name)]
     return (
         tuple(each for each in tables if isinstance(each, DumpedTable)),
         tuple(each for each in tables if isinstance(each, UnreadTable)),

@@ -11,6 +11,7 @@ because Arrow would compress such files again."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,10 +159,7 @@ def has_document(store: ObjectStore, number: int, name: str) -> bool:
 
 def last_number(store: ObjectStore) -> int:
     """Return the number of the dump that was planned last, 0 where there is none. Raises as stores do."""
-    number = 0
-    while has_document(store, number + 1, PLAN):
-        number += 1
-    return number
+    return next(number for number in itertools.count() if not has_document(store, number + 1, PLAN))
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
