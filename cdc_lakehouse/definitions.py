@@ -1,5 +1,4 @@
-"""What Dagster loads: the feeds of `lakehouse.yaml`, composed, or a feed as a component of a Dagster project. Needs
-neither a JVM nor a source that answers."""
+"""What Dagster loads, without a JVM or a source that answers: all feeds, or one as a component of a project."""
 
 from __future__ import annotations
 

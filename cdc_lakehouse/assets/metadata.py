@@ -106,8 +106,7 @@ def state_metadata(
 
 
 def health_metadata(health: TableHealth) -> Metadata:
-    """Describe the files of a table. `delete_ratio` is the share of deleted rows in them, which a compaction
-    removes."""
+    """Describe a table's files. `delete_ratio` is the share of deleted rows in them, which a compaction removes."""
     numbers: dict[str, Any] = {
         "files": health.files, "bytes": health.bytes, "average_file_bytes": health.average_bytes,
         "delete_ratio": round(health.delete_ratio, 4),

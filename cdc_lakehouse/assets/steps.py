@@ -129,7 +129,7 @@ def _by_date(
 ) -> Results:  # fmt: skip
     """Yield a materialization of each of the `dates`; None: each that is requested or has something new, so that
     numbers plot by date; if there is none, the current one; all segments for a feed without dates. `known` has the
-    columns of `segments`; `measure` computes the metadata from the totals of known and new segments, and whether of one
+    columns of `segments`; `measure` computes the metadata from the totals of known and new segments, and whether of a
     date."""
     feed, rows = steps.run.feed, as_rows(new)
     if dates is None:
@@ -260,8 +260,7 @@ def log_step(context: Context, steps: Steps, name: str, in_run: Collection[dg.As
 
 
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Return the assets of a feed whose known tables are `tables`: the log in the source, the dump, `raw`, `events`,
-    and one definition with all others."""
+    """Return a feed's assets: the log in the source, the dump, `raw`, `events`, and one definition with all others."""
     source = FeedRun(feed, lake).source
     dated = {
         "partitions_def": keys.partitions_of(feed, Segments(lake, feed.name).dates()),

@@ -37,8 +37,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class NotifiedProblem:
-    """An open problem that a receiver was notified of. Times are seconds since 1970: since when it is open, and when
-    the receiver was last notified."""
+    """An open problem that a receiver was notified of, since when it is open and when last, in seconds since 1970."""
 
     problem: Problem
     since: float

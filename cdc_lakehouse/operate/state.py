@@ -58,8 +58,7 @@ def duplicate_keys(table: Table, *, of_batch: bool = False) -> tuple[int, int, t
     read, of the keys that occur more than once among them, and a few of these.
 
     With `of_batch` they are searched for among the keys that the last batch wrote, the only ones that it can have
-    duplicated: only rows with these keys are held in memory, and files whose minimum and maximum exclude them are not
-    read."""
+    duplicated: only rows with these keys are held in memory, and files that cannot have them are not read."""
     key: tuple[str, ...] = tuple(json.loads(table.properties.get(KEY, "[]")))
     batch = conservation(table)
     if not key or table.current_snapshot() is None or (of_batch and not batch.written):
@@ -170,9 +169,8 @@ def uncounted_lines(run: FeedRun) -> list[str]:
     event, be in the quarantine, or be one without a row for the feed (`others`). Segments that were not counted are
     left out. Reads `segments` and `quarantine` only.
 
-    It detects records that landed and were not read or were read twice, and events that were not committed or were
-    committed twice. It does not detect a record that is wrongly taken for one without a row, or that a topic never
-    delivered."""
+    It detects records that were not read or were read twice, and events that were not committed or were committed
+    twice, but no record that is wrongly taken for one without a row, or that a topic never delivered."""
     columns = ["segment", "lines", "events", "others", "quarantined"]
     # Segments that were not counted can have summaries too.
     counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
@@ -215,8 +213,7 @@ def cut_tables(state: FeedState) -> list[tuple[CutRow, int | None]]:
 
 
 def event_counts(state: FeedState) -> tuple[int, int, int]:
-    """Return the numbers of events that the segments gave, that are in `events`, and that were removed as
-    superseded."""
+    """Return how many events the segments gave, are in `events`, and were removed as superseded."""
     of_segments = totals(state.segments.rows.filter(pc.field("state") == DECODED)).events
     return of_segments, state.event_count, removal_of(state.lake, state.feed.name).removed
 
