@@ -23,6 +23,7 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.sample import shop as changefeed
 from tests.commands import call as cli
+from tests.kit.dagster_feed import tick
 from tests.kit.lakes import TestLake
 from tests.kit.shop import check_shop, seen_rows, true_rows
 from tests.kit.waiting import until
@@ -49,9 +50,7 @@ class Shop:
             pass
 
     def tick(self, cursor: str | None = None) -> Any:
-        sensor = build_definitions(self.lake.config).resolve_sensor_def(f"{self.lake.name}_checkpoint")
-        with dg.build_sensor_context(instance=self.instance, cursor=cursor) as context:
-            return sensor(context)
+        return tick(self.lake, cursor, self.instance)
 
     def execute(self, tags: dict[str, str], job: str = "new", **options: Any) -> dg.ExecuteInProcessResult:
         found = build_definitions(self.lake.config).resolve_job_def(f"{self.lake.name}_{job}")
@@ -85,8 +84,7 @@ class Shop:
 
 @pytest.fixture
 def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    lake = TestLake(lake_root, tmp_path, lambda: spark, start_date="2000-01-01")
-    home = tmp_path / "home"
+    lake, home = TestLake(lake_root, tmp_path, lambda: spark, start_date="2000-01-01"), tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(tmp_path / "lakehouse.yaml"))
     monkeypatch.setenv("DAGSTER_HOME", str(home))
