@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyiceberg.table import Table
 
@@ -33,9 +33,6 @@ from cdc_lakehouse.operate.retention import Retention, nothing_removed, remove_s
 from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
-
-if TYPE_CHECKING:
-    pass
 
 _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")
