@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_994, 10),
+    "cdc_lakehouse/assets": (1_992, 10),
     "cdc_lakehouse/changelog": (4_737, 15),
     "cdc_lakehouse/commands": (4_156, 17),
     "cdc_lakehouse/config": (1_740, 7),
     "cdc_lakehouse/decoders": (5_057, 19),
     "cdc_lakehouse/lake": (10_075, 28),
-    "cdc_lakehouse/operate": (2_090, 8),
+    "cdc_lakehouse/operate": (2_083, 8),
     "cdc_lakehouse/pipeline": (5_192, 15),
     "cdc_lakehouse/sample": (618, 3),
     "cdc_lakehouse/sources": (5_190, 22),
-    "cdc_lakehouse/*.py": (822, 5),
-    "tests": (31_190, 156),
+    "cdc_lakehouse/*.py": (821, 5),
+    "tests": (31_188, 156),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
