@@ -151,8 +151,7 @@ def _damaged(stored: StoredDeletes, why: str) -> StoredFormError:
     if stored.place is not None:
         what = f"the deletion vector at {stored.path}, offset {stored.place[0]},"
     return StoredFormError(
-        f"{what} cannot be used: {why}",
-        advice="restore the file, or recreate the table with `cdc-lakehouse rebuild`",
+        f"{what} cannot be used: {why}", advice="restore the file, or recreate the table with `cdc-lakehouse rebuild`"
     )
 
 

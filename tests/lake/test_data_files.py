@@ -247,12 +247,7 @@ _NAN = float("nan")
         ("string", ["m", "z" * 5000, "n", None], [("x", "x"), ("z", None)], []),
         # As the column can have the value.
         ("float", [0.1], [(0.1, 0.1)], [(0.2, 0.2), (1e300, 1e300)]),
-        (
-            "decimal(10, 2)",
-            [Decimal("2.00")],
-            [(2, 2), (Decimal("2.0000"), None)],
-            [(3, 3), (Decimal("2.001"), None)],
-        ),
+        ("decimal(10, 2)", [Decimal("2.00")], [(2, 2), (Decimal("2.0000"), None)], [(3, 3), (Decimal("2.001"), None)]),
     ],
 )
 def test_file_may_contain_what_its_bounds_do(
