@@ -23,7 +23,7 @@ _SECTIONS: Final = {
     "Set up": {
         "init": ("init:command", "Inspect a change log and write a lakehouse.yaml for it."),
         "doctor": ("doctor:command", "Test each part of the configuration on this machine."),
-        "config": ("init:config", "Print the JSON Schema of lakehouse.yaml."),
+        "config": ("sample:config", "Print the JSON Schema of lakehouse.yaml."),
         "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
     },
     "Run": {

@@ -1,5 +1,5 @@
-"""`cdc-lakehouse init` writes a `lakehouse.yaml` from what a source's paths and first files or messages show, and
-`config schema` prints its schema. The source is only read, and no JVM is started."""
+"""`cdc-lakehouse init`: write a `lakehouse.yaml` from what a source's paths and first files or messages show. No JVM is
+started."""
 
 from __future__ import annotations
 
@@ -175,26 +175,6 @@ def command(
         say(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
     elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
     say(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
-    return DONE
-
-
-@click.group()
-def config() -> None:
-    """Print the schema of lakehouse.yaml."""
-
-
-@config.command()
-@exits
-def schema() -> int:
-    """Print the JSON Schema of lakehouse.yaml, so that editors complete and check it.
-
-    \b
-    Example:
-      cdc-lakehouse config schema > lakehouse.schema.json
-
-    The first line of lakehouse.yaml names it: `# yaml-language-server: $schema=lakehouse.schema.json`.
-    """
-    print_json(json_schema())
     return DONE
 
 

@@ -1,4 +1,5 @@
-"""`cdc-lakehouse sample`: write a changefeed for trying the project, in files as TiCDC writes them."""
+"""Commands that need no source: `cdc-lakehouse sample` writes a changefeed for trying the project, in files as TiCDC
+writes them, and `config schema` prints the schema of a configuration."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.commands.common import DONE, exits, print_json
+from cdc_lakehouse.config.file import json_schema
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sample.shop import follow, write_history
@@ -89,3 +92,23 @@ def command(
     except KeyboardInterrupt:
         if not as_json:
             click.echo("stopped")
+
+
+@click.group()
+def config() -> None:
+    """Print the schema of lakehouse.yaml."""
+
+
+@config.command()
+@exits
+def schema() -> int:
+    """Print the JSON Schema of lakehouse.yaml, so that editors complete and check it.
+
+    \b
+    Example:
+      cdc-lakehouse config schema > lakehouse.schema.json
+
+    The first line of lakehouse.yaml names it: `# yaml-language-server: $schema=lakehouse.schema.json`.
+    """
+    print_json(json_schema())
+    return DONE
