@@ -158,12 +158,8 @@ class DtsSource:
             }
             operation = "INSERT" if before is None else "DELETE" if after is None else "UPDATE"
             fields = [{"name": name, "dataTypeNumber": 253} for name in before or after or ()]
-            said = {
-                "fields": fields,
-                "tags": {"pk_uk_info": '{"PRIMARY":["id"]}', "thread_id": "42"},
-                **images,
-                **place,
-            }
+            tags = {"pk_uk_info": '{"PRIMARY":["id"]}', "thread_id": "42"}
+            said = {"fields": fields, "tags": tags, **images, **place}
             self.records.append(row_body((), operation=operation, objectName=f"shop.{table}", **said))
 
     def _place(self) -> dict[str, Any]:

@@ -114,13 +114,9 @@ def all_options(draw: st.DrawFn) -> CsvOptions:
     # What is part of escapes cannot be both; the configuration refuses it.
     assume(quote or not set(delimiter) & set("\\nr"))
     return csv_options(
-        delimiter=delimiter,
-        quote=quote,
-        null=null,
-        terminator=draw(st.sampled_from(["\r\n", "\n", "\r"])),
-        output_old_value=draw(st.booleans()),
-        output_field_header=draw(st.booleans()),
-    )
+        delimiter=delimiter, quote=quote, null=null, terminator=draw(st.sampled_from(["\r\n", "\n", "\r"])),
+        output_old_value=draw(st.booleans()), output_field_header=draw(st.booleans()),
+    )  # fmt: skip
 
 
 usual = st.builds(
@@ -179,11 +175,8 @@ def json_files(draw: st.DrawFn) -> File:
     records: list[bytes] = []
     expected: Events = []
     for number in range(1, draw(st.integers(0, 6)) + 1):
-        kind, row, old = (
-            draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"])),
-            draw(json_rows),
-            draw(st.none() | json_rows),
-        )
+        kind = draw(st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
+        row, old = draw(json_rows), draw(st.none() | json_rows)
         ts = draw(st.sampled_from([TS, TS + 1]) | stamps)
         record = json_line(kind, row, old, ts, draw(st.integers(1, 99)))
         records.append((json.dumps(json.loads(record)).encode() if draw(st.booleans()) else record) + end)
@@ -244,17 +237,11 @@ def text_files(draw: st.DrawFn, plain: bool = False) -> File:
     null = draw(st.sampled_from([rb"\N", b"NULL", b""]))
     # What is written as NULL is cannot be told from it.
     assume(escapes or null != rb"\N" or quote)
+    ends = [b"\n", b"\r\n", *([b"%", b"|\n"] if quote and not plain else [])]
     notation = TextNotation(
-        names,
-        separator,
-        quote,
-        null if quote else rb"\N",
-        draw(st.sampled_from([b"\n", b"\r\n", *([b"%", b"|\n"] if quote and not plain else [])])),
-        escapes,
-        draw(st.booleans()),
-        draw(encodings),
-        {name: draw(encodings) for name in names if name in ("data", "shape")},
-    )
+        names, separator, quote, null if quote else rb"\N", draw(st.sampled_from(ends)), escapes, draw(st.booleans()),
+        draw(encodings), {name: draw(encodings) for name in names if name in ("data", "shape")},
+    )  # fmt: skip
     writer = TextWriter(notation, draw(st.booleans()))
     return dumped(draw, writer, rows, end=notation.terminator if plain else b"", head=writer.file([]))
 
@@ -262,10 +249,8 @@ def text_files(draw: st.DrawFn, plain: bool = False) -> File:
 @st.composite
 def insert_files(draw: st.DrawFn) -> File:
     names, rows = tables(draw)
-    notation, style = (
-        InsertNotation(names, draw(st.booleans())),
-        draw(st.sampled_from(["dumpling", "mydumper", "mysqldump"])),
-    )
+    notation = InsertNotation(names, draw(st.booleans()))
+    style = draw(st.sampled_from(["dumpling", "mydumper", "mysqldump"]))
     writer = InsertWriter(notation, style, draw(st.booleans()), draw(st.integers(1, 5)), draw(st.booleans()))
     return dumped(draw, writer, rows, framed=writer.file(rows))
 
