@@ -198,8 +198,9 @@ def _checked_warehouse(uri: str) -> str:
 
 def _checked_catalog(uri: str) -> str:
     if uri != "glue" and uri.partition("://")[0].partition("+")[0] not in {*_KINDS, "sqlite", "postgresql", "mysql"}:
-        advice = "write a URI of a form that the question shows, or glue"
-        raise ConfigurationError(f"a catalog at {uri} is not known", advice=advice)
+        raise ConfigurationError(
+            f"a catalog at {uri} is not known", advice="write a URI as the question shows, or glue"
+        )
     return uri
 
 
@@ -439,8 +440,8 @@ def _detect_canal(uri: str) -> Detected:
     source["time_zone"] = "UTC"
     unsure = ["time_zone does not show: write the zone of the Canal server, if it is not UTC", _NO_DUMP]
     found = [f"a Canal server that has the destination {destination}"]
-    secrets = {_CANAL_PASSWORD: password} if user else {}
-    return Detected(_feed_name(destination), source, utc_now().date(), found, unsure, secrets=secrets)
+    name, secrets = _feed_name(destination), {_CANAL_PASSWORD: password} if user else {}
+    return Detected(name, source, utc_now().date(), found, unsure, secrets=secrets)
 
 
 def _validated(section: type[_Section], keys: dict[str, Any]) -> _Section:

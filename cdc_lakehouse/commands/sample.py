@@ -1,5 +1,4 @@
-"""Commands that need no source: `cdc-lakehouse sample` writes a changefeed for trying the project, in files as TiCDC
-writes them, and `config schema` prints the schema of a configuration."""
+"""`cdc-lakehouse sample`: write a changefeed for trying the project; and `config schema`: print that of its file."""
 
 from __future__ import annotations
 
@@ -60,14 +59,12 @@ def command(
       cdc-lakehouse sample --days 7
       cdc-lakehouse sample --follow
     """
-    sink = directory / "sink"
+    sink, end = directory / "sink", datetime.datetime.now(datetime.UTC)
     directory.mkdir(parents=True, exist_ok=True)
-    end = datetime.datetime.now(datetime.UTC)
     # From midnight on, so that the first date is complete, and every date until now is a partition with files.
     first = end.date() - datetime.timedelta(days=days - 1)
     start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
-    wrote: dict[str, int | str] = {}
-    said: list[str] = []
+    wrote, said = dict[str, int | str](), list[str]()
     if sink.exists():
         said.append(f"{sink} exists: kept")
     else:
@@ -75,8 +72,7 @@ def command(
         wrote |= {"sink": str(sink), "transactions": transactions, "checkpoint_ts": checkpoint}
         written = f"{plural(transactions, 'transaction')} of {plural(days, 'day')}"
         said.append(f"wrote {written} to {sink}, checkpoint-ts {checkpoint}")
-    configuration = directory / "lakehouse.yaml"
-    if not configuration.exists():
+    if not (configuration := directory / "lakehouse.yaml").exists():
         configuration.write_text(_CONFIGURATION.format(start_date=first.isoformat()), encoding="utf-8")
         wrote["configuration"] = str(configuration)
         said.append(f"wrote {configuration}")
