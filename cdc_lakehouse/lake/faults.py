@@ -51,6 +51,8 @@ _CATALOG_AWAY: Final = (
     # A token has expired: where another is refused too, the next run says so when it opens the catalog.
     iceberg.AuthorizationExpiredError, iceberg.OAuthError, iceberg.UnauthorizedError,
 )  # fmt: skip
+_CATALOG_CLIENTS: Final = ("botocore.", "requests.", "thrift.")
+"""Packages with which PyIceberg asks Glue, REST and Hive. Answers about one table become errors of its own."""
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
 """Matches the errors in a Java stack trace: the first one and its causes."""
@@ -126,7 +128,7 @@ def engine_fault(error: Exception) -> CdcError | None:
             of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
             is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
         return None if is_of_table else _spark_failed(error)
-    if isinstance(error, _CATALOG_AWAY) or type(error).__module__ == "requests.exceptions":  # Of a REST catalog.
+    if isinstance(error, _CATALOG_AWAY) or type(error).__module__.startswith(_CATALOG_CLIENTS):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         fault = _of_warehouse(error)

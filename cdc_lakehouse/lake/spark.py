@@ -515,8 +515,11 @@ def _archive_classes() -> None:
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # The archive is of a JVM from its start on.
     archive.parent.mkdir(parents=True, exist_ok=True)
-    archive.unlink(missing_ok=True)  # A JVM that starts from one writes none.
-    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
+    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary, contextlib.ExitStack() as ends:
+        if archive.is_file():  # A JVM that starts from one writes none. It stays where no other is made.
+            ends.callback(
+                lambda before: archive.exists() or before.rename(archive), archive.rename(f"{temporary}/before")
+            )
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
         config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig()

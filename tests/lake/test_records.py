@@ -7,9 +7,11 @@ import itertools
 import pickle
 import tempfile
 import zoneinfo
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -213,6 +215,22 @@ def test_each_partition_comes_whole_and_in_order(
         patch.setattr(table, "_BATCH_BYTES", batch_bytes)
         reader = Log(Path(directory), files).reader(wanted, tasks)
         assert len(reader.shares) <= tasks and read(reader) == expected
+
+
+def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_an_empty_part(*of: Any) -> Iterator[pa.Table]:
+        for rows in read_columns(*of):
+            yield from (rows.slice(0, 0), rows)  # All of a part's rows are deleted.
+
+    one, read_columns = LogPartition("orders", 0), table.lake_files.read_columns
+    monkeypatch.setattr(table.lake_files, "read_columns", with_an_empty_part)
+    chunks: list[Chunk] = [[(one, n, batch, 0, b"v") for n in of] for batch, of in ((2, (10, 11, 12)), (1, (5, 6)))]
+    (rows,) = read(Log(tmp_path, [chunks]).reader([table.PartitionRecords(one, 2, 10, 5, 1, 5)])).values()
+    assert [(row["offset"], row["is_before"]) for row in rows] == [
+        (5, True), (6, True), (10, False), (11, False), (12, False)
+    ]  # fmt: skip
 
 
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:

@@ -545,9 +545,11 @@ def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:
 
 def _matches(
     rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None
-) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], bool]]:
-    """Yield the indices of the rows for each wanted item, and whether they are those before its start. Items without
-    rows are left out."""
+) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield the indices of the rows for each wanted item, and which of them came before it. Items without rows are left
+    out."""
+    if not rows.num_rows:
+        return
     by_partition: dict[LogPartition, list[PartitionRecords]] = {}
     for each in wanted:
         by_partition.setdefault(each.partition, []).append(each)
@@ -562,10 +564,9 @@ def _matches(
             at = at[(offsets[at] >= window[0]) & (offsets[at] <= window[1])]
         for each in by_partition.get(LogPartition(names[code >> 32], code & 0xFFFFFFFF), ()):
             own = batches[at] == each.batch
-            before = (offsets[at] >= each.before) & (offsets[at] < each.start)
-            for chosen, is_before in ((before & ~own, True), (own, False)):
-                if chosen.any():
-                    yield each, at[chosen], is_before
+            chosen = own | ((offsets[at] >= each.before) & (offsets[at] < each.start))
+            if chosen.any():
+                yield each, at[chosen], ~own[chosen]
 
 
 def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None) -> pa.Table:
@@ -573,7 +574,7 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files
     matches = list(_matches(rows, wanted, window))
     at = np.concatenate([np.empty(0, np.int64), *(at for _, at, _ in matches)])
     batches = np.repeat([each.batch for each, _, _ in matches], [len(at) for _, at, _ in matches])
-    is_before = np.repeat([is_before for _, _, is_before in matches], [len(at) for _, at, _ in matches])
+    is_before = np.concatenate([np.empty(0, np.bool_), *(is_before for _, _, is_before in matches)])
     order = np.argsort(at, kind="stable")
     if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
         rows = rows.take(pa.array(at[order]))
