@@ -46,7 +46,7 @@ FULL = segment(
 
 
 def test_segments_through_their_states(tmp_path: Path) -> None:
-    segments = runs(own.Segments, tmp_path)
+    segments = runs(own.segments.Segments, tmp_path)
     run = segments()
     assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
     second, third, full = replace(C, batch=2), replace(B, batch=3), replace(FULL, batch=3)
@@ -57,7 +57,8 @@ def test_segments_through_their_states(tmp_path: Path) -> None:
     run.mark_decoded(done[:1])
     run.mark_decoded([done[1], full])
     for seen in (run, segments()):
-        assert sorted(own.as_segments(seen.rows), key=lambda row: row.batch) == [done[0], second, done[1], full]
+        rows = own.segments.as_segments(seen.rows)
+        assert sorted(rows, key=lambda row: row.batch) == [done[0], second, done[1], full]
         assert seen.undecoded("file") == {2: [second]} and seen.batch == 3
     again = replace(A, batch=4, etag="changed", replaces='[[1, 5, "e"]]')
     run.land([again])
@@ -67,14 +68,14 @@ def test_segments_through_their_states(tmp_path: Path) -> None:
 
 
 def test_segments_of_tables_include_those_of_any_table(tmp_path: Path) -> None:
-    segments = runs(own.Segments, tmp_path)
+    segments = runs(own.segments.Segments, tmp_path)
     run = segments()
-    offsets = own.Segment(
+    offsets = own.segments.Segment(
         segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1
     )
     run.land([A, segment("d/u/1/CDC000001.json"), offsets])
-    assert run.select(own.may_hold([own.TableName("d", "t")])) == [A, offsets]
-    assert run.select(own.may_hold([])) == [offsets]
+    assert run.select(own.segments.may_hold([own.TableName("d", "t")])) == [A, offsets]
+    assert run.select(own.segments.may_hold([])) == [offsets]
 
 
 def test_gaps_are_of_a_directory_and_dispatcher() -> None:
@@ -85,38 +86,39 @@ def test_gaps_are_of_a_directory_and_dispatcher() -> None:
         for (path, dispatcher), indexes in numbers.items()
         for index in indexes
     ]
-    gaps = own.index_gaps(own.as_rows(rows))
+    gaps = own.segments.index_gaps(own.segments.as_rows(rows))
     assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
     assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
 
 
-def replayed(row: own.Segment, *batches: int) -> own.Segment:
+def replayed(row: own.segments.Segment, *batches: int) -> own.segments.Segment:
     for batch in batches:
-        appended = own.Appended(batch - 1, frozenset(), 100 + batch)
-        row = own.replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
+        appended = own.segments.Appended(batch - 1, frozenset(), 100 + batch)
+        row = own.segments.replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
     return row
 
 
 def test_content_is_found_by_applied_batch() -> None:
     twice = replayed(replace(A, batch=3), 5, 9)
-    assert own.contents_of(twice.replaces) == [(3, 105), (5, 109)]
-    assert [own.applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
+    assert own.segments.contents_of(twice.replaces) == [(3, 105), (5, 109)]
+    assert [own.segments.applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
     # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
-    assert own.replaced_contents(replace(twice, state="landed"), own.Appended(8, frozenset({7}), 90)) == twice.replaces
-    thrice = own.replaced_contents(twice, own.Appended(9, frozenset({9}), 90))
-    assert own.contents_of(thrice) == [(3, 105), (5, 109), (9, 90)]
-    assert own.replaced_contents(A, own.Appended()) == "[]"
+    unmarked, marked = (own.segments.Appended(n, frozenset({done}), 90) for n, done in ((8, 7), (9, 9)))
+    assert own.segments.replaced_contents(replace(twice, state="landed"), unmarked) == twice.replaces
+    thrice = own.segments.replaced_contents(twice, marked)
+    assert own.segments.contents_of(thrice) == [(3, 105), (5, 109), (9, 90)]
+    assert own.segments.replaced_contents(A, own.segments.Appended()) == "[]"
     often = replayed(replace(A, batch=1), *range(2, 20))
-    assert len(own.contents_of(often.replaces)) == 8, "the oldest are not kept"
-    assert [own.applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
+    assert len(own.segments.contents_of(often.replaces)) == 8, "the oldest are not kept"
+    assert [own.segments.applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
 
 
 def test_other_content_is_known_however_often_it_lands() -> None:
     row = replayed(replace(A, batch=1), *range(2, 20))
-    assert not own.has_other_content(row)
+    assert not own.segments.has_other_content(row)
     row = replace(row, etag="other")
     for batch in range(20, 40):
-        assert own.has_other_content(row) and not own.has_other_content(replace(row, kind="dump"))
+        assert own.segments.has_other_content(row) and not own.segments.has_other_content(replace(row, kind="dump"))
         row = replayed(row, batch)
 
 

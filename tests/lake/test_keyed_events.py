@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from cdc_lakehouse.lake.current.typed_rows import LakeColumn, Plan, plan_evolution
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 from tests.boundaries import update as product
-from tests.boundaries.update import Column, KeyedSpan, TableVersion
+from tests.boundaries.update import Column, TableVersion, keyed_events
 from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
@@ -39,12 +39,14 @@ def event(
     }  # fmt: skip
 
 
-def keyed(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[dict[str, Any]]:
+def keyed(events: Sequence[dict[str, Any]], *spans: keyed_events.KeyedSpan) -> list[dict[str, Any]]:
     """Keyed events, which are the same where Python reads the images, as it does with large ones."""
-    found = product.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
-    with patch.object(product.keyed_events, "LARGE_IMAGE", -1):
-        assert product.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
-    assert found.schema == product.KEYED_EVENTS
+    found = keyed_events.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
+    with patch.object(keyed_events, "LARGE_IMAGE", -1):
+        assert (
+            keyed_events.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
+        )
+    assert found.schema == keyed_events.KEYED_EVENTS
     return found.to_pylist()
 
 
@@ -54,18 +56,20 @@ images = st.none() | st.dictionaries(names, st.sampled_from(["1", "2", "", "null
 
 
 @st.composite
-def spans_of(draw: st.DrawFn) -> list[KeyedSpan]:
-    found: list[KeyedSpan] = []
+def spans_of(draw: st.DrawFn) -> list[keyed_events.KeyedSpan]:
+    found: list[keyed_events.KeyedSpan] = []
     for number, table in enumerate("tuv"):
         ends = sorted(draw(st.sets(st.integers(0, 26), max_size=6)))
         for version, (above, upto) in enumerate(itertools.pairwise(ends)):
             if draw(st.booleans()):
                 key = tuple(draw(st.lists(names, max_size=3, unique=True)))
-                found.append(KeyedSpan(number, version, "d", table, above, upto, key))
+                found.append(keyed_events.KeyedSpan(number, version, "d", table, above, upto, key))
     return draw(st.permutations(found))
 
 
-def expected(event: dict[str, Any], spans: Sequence[KeyedSpan], before: Image, after: Image) -> list[dict[str, Any]]:
+def expected(
+    event: dict[str, Any], spans: Sequence[keyed_events.KeyedSpan], before: Image, after: Image
+) -> list[dict[str, Any]]:
     stage = 2 * event["commit_ts"] + event[product.SYNTHETIC]
     found: list[dict[str, Any]] = []
     for each in spans:
@@ -86,7 +90,7 @@ def expected(event: dict[str, Any], spans: Sequence[KeyedSpan], before: Image, a
     return found
 
 
-_TWO: Final = [KeyedSpan(0, 3, "d", "t", 0, 100, ("a", "b"))]
+_TWO: Final = [keyed_events.KeyedSpan(0, 3, "d", "t", 0, 100, ("a", "b"))]
 
 
 @given(st.lists(st.tuples(st.sampled_from("IUD"), images, images, st.integers(1, 12), st.sampled_from("tuw"),
@@ -95,8 +99,8 @@ _TWO: Final = [KeyedSpan(0, 3, "d", "t", 0, 100, ("a", "b"))]
           ("U", {"b": "2"}, {"a": "1", "b": "3"}, 9, "t", False), ("U", {}, {"a": "1"}, 9, "t", False)],
          _TWO)  # fmt: skip
 @example([("U", dict.fromkeys(ODD_NAMES, "1\0😀"), dict.fromkeys(ODD_NAMES, "2"), 9, "t", False)],
-         [KeyedSpan(0, 0, "d", "t", 0, 100, tuple(ODD_NAMES))])  # fmt: skip
-def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[KeyedSpan]) -> None:
+         [keyed_events.KeyedSpan(0, 0, "d", "t", 0, 100, tuple(ODD_NAMES))])  # fmt: skip
+def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[keyed_events.KeyedSpan]) -> None:
     events = [event(op, before, after, ts, table, synthetic=moved) for op, before, after, ts, table, moved in rows]
     wanted = [
         each
@@ -144,7 +148,7 @@ def read(version: TableVersion, *images: str | None, wanted: set[int] | None = N
 def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[dict[str, Any]]:
     events = pa.table({"image": pa.array(images, pa.string())})
     columns = {column.id for column in version.columns} if wanted is None else wanted
-    texts, strange, absent = product.row_images(connection(), events, version, columns)
+    texts, strange, absent = product.typed_rows.row_images(connection(), events, version, columns)
     return pa.table({**texts, "strange": strange, "absent": absent}).to_pylist()
 
 

@@ -35,7 +35,7 @@ from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, Pri
 from pyroaring import BitMap64
 
 from tests.boundaries import update as product
-from tests.boundaries.update import EventReader, KeyedSpan, PlannedTable, TableUpdate, TableVersion, UpdatedTable
+from tests.boundaries.update import EventReader, TableVersion, keyed_events, typed_rows, update_tasks
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit.case_files import Case, bytes_of, read_cases
 from tests.kit.duckdb_sql import connection
@@ -93,11 +93,13 @@ def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
     }  # fmt: skip
 
 
-def task_results(plan: TableUpdate | product.FileRewrite, *blocks: pa.Table) -> list[UpdatedTable]:
-    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], product.TASK_ROWS)
+def task_results(
+    plan: update_tasks.TableUpdate | update_tasks.FileRewrite, *blocks: pa.Table
+) -> list[update_tasks.UpdatedTable]:
+    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], keyed_events.TASK_ROWS)
     rows = pa.concat_tables([planned, *blocks], promote_options="default")
-    work = functools.partial(product.update_tables, {})
-    return pickle.loads(pickle.dumps([*product.work_in_task(work, rows.combine_chunks().to_batches())]))
+    work = functools.partial(update_tasks.update_tables, {})
+    return pickle.loads(pickle.dumps([*keyed_events.work_in_task(work, rows.combine_chunks().to_batches())]))
 
 
 @dataclass
@@ -109,7 +111,7 @@ class Play:
     in_tasks: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     stored_as: TableVersion | None = None
-    found: UpdatedTable | None = None
+    found: update_tasks.UpdatedTable | None = None
     rejections: list[dict[str, Any]] = field(default_factory=list)
     runs: int = 0
 
@@ -128,7 +130,7 @@ class Play:
                 self.versions.append(version_of(int(ts), columns, self.versions[-1]))
             elif word == "recompute":
                 above, *segments = rest.removeprefix("above ").split()
-                self.run(product.RecomputedKeys(product.row_stage(int(above)), frozenset(segments)))
+                self.run(update_tasks.RecomputedKeys(product.row_stage(int(above)), frozenset(segments)))
             elif word != "run":
                 was, made = event(line, number)
                 (self.earlier if was else self.events).append(made)
@@ -140,10 +142,10 @@ class Play:
 
     def results(self, *, counted: bool) -> Iterator[str]:
         assert self.found is not None
-        now = [product.lake_name(column) for column in self.versions[-1].columns]
-        rows = ((", ".join(written(row[name]) for name in now), row[product.COMMIT_TS]) for row in self.rows)
+        now = [typed_rows.lake_name(column) for column in self.versions[-1].columns]
+        rows = ((", ".join(written(row[name]) for name in now), row[typed_rows.COMMIT_TS]) for row in self.rows)
         yield from sorted(f"{values} @{ts}" for values, ts in rows)
-        for row in product.summarized(self.rejections):
+        for row in update_tasks.summarized(self.rejections):
             times = f" ×{row['count']}" if row["count"] > 1 else ""
             yield f"bad {row['segment']} {row['line']}{times} {row['after']}: {row['why']}"
         if self.is_stopped(self.found):
@@ -151,19 +153,19 @@ class Play:
         elif counted:
             yield " ".join(["counts", *(f"{n} {name}" for name, n in self.found.counts._asdict().items() if n)])
 
-    def is_stopped(self, found: UpdatedTable) -> bool:
+    def is_stopped(self, found: update_tasks.UpdatedTable) -> bool:
         is_held = self.settings.get("policy") == "hold"
         return bool(found.failure or found.collides or (found.rejections and is_held))
 
     def schema(self, version: TableVersion) -> Schema:
         types = ((c, PrimitiveType.model_validate(self.format.type_of(c.type))) for c in version.columns)
-        fields = [NestedField(c.id, product.lake_name(c), type) for c, type in types]
-        return Schema(*fields, NestedField(1 << 20, product.COMMIT_TS, LongType()))
+        fields = [NestedField(c.id, typed_rows.lake_name(c), type) for c, type in types]
+        return Schema(*fields, NestedField(1 << 20, typed_rows.COMMIT_TS, LongType()))
 
-    def spans(self, key: product.TableKey) -> list[KeyedSpan]:
+    def spans(self, key: keyed_events.TableKey) -> list[keyed_events.KeyedSpan]:
         ends = [product.row_stage(ts) for ts in (0, *(each.commit_ts for each in self.versions[1:]), 1 << 40)]
         return [
-            KeyedSpan(0, n, "d", "t", ends[n], ends[n + 1], each.key_names, key.texts(each))
+            keyed_events.KeyedSpan(0, n, "d", "t", ends[n], ends[n + 1], each.key_names, key.texts(each))
             for n, each in enumerate(self.versions)
         ]
 
@@ -177,26 +179,28 @@ class Play:
         ]
         return EventReader(tuple(files), product.TableFiles(_EVENTS, f"file://{self.directory}"), earlier)
 
-    def prepared(self, recomputed: product.RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+    def prepared(
+        self, recomputed: update_tasks.RecomputedKeys | None = None
+    ) -> tuple[update_tasks.PlannedTable, EventReader]:
         self.all_events += self.events
         events, self.events = (self.all_events if recomputed else self.events), []
         now, stored = self.versions[-1], None
         if self.stored_as is not None and self.rows:
             old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
             file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
-            stored = product.StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
+            stored = update_tasks.StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
         own = tuple(column for id in now.key if (column := now.column(id)))
-        key = product.TableKey.of(own, self.versions, self.format)
-        update = TableUpdate(
-            0, "d.t", product.Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
+        key = keyed_events.TableKey.of(own, self.versions, self.format)
+        update = update_tasks.TableUpdate(
+            0, "d.t", typed_rows.Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
             f"file://{self.directory}", (), self.settings.get("policy") != "hold", stored=stored,
             recomputed=recomputed, tells_collisions=recomputed is None,
         )  # fmt: skip
         rewrites = stored is not None and self.stored_as is not None and self.stored_as.columns != now.columns
-        table = PlannedTable(update, tuple(self.spans(key)), len(events), rewrites=rewrites)
+        table = update_tasks.PlannedTable(update, tuple(self.spans(key)), len(events), rewrites=rewrites)
         return table, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
 
-    def run(self, recomputed: product.RecomputedKeys | None = None) -> None:
+    def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
         now, (table, reader) = self.versions[-1], self.prepared(recomputed)
         found = self.found = (self.by_tasks if self.in_tasks else self.by_driver)(table, reader)
         self.rejections += found.rejections
@@ -217,30 +221,30 @@ class Play:
             found += rows.rename_columns([str(schema.find_column_name(id)) for id in ids]).to_pylist()
         return found
 
-    def by_driver(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
+    def by_driver(self, table: update_tasks.PlannedTable, reader: EventReader) -> update_tasks.UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        return product.update_in_job(lambda: session, {}, [table], reader)[0]
+        return update_tasks.update_in_job(lambda: session, {}, [table], reader)[0]
 
-    def by_tasks(self, table: PlannedTable, reader: EventReader) -> UpdatedTable:
+    def by_tasks(self, table: update_tasks.PlannedTable, reader: EventReader) -> update_tasks.UpdatedTable:
         """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through
         files or not. One writes existing rows again."""
         update, found = table.update, table.update.updated()
-        parts = [part for share in reader.shares(2) for part in product.update_by_share({}, [table], share)]
-        apart = [] if update.recomputed else product.parts_apart({}, parts)
+        parts = [part for share in reader.shares(2) for part in update_tasks.update_by_share({}, [table], share)]
+        apart = [] if update.recomputed else update_tasks.parts_apart({}, parts)
         for result in apart:
             found.add(pickle.loads(pickle.dumps(result)))
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            events = product.read_keyed_events(share, connection(), table.spans, redecoded)
-            blocks += [product.divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
+            events = keyed_events.read_keyed_events(share, connection(), table.spans, redecoded)
+            blocks += [keyed_events.divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
                 found.add(result)
         if table.rewrites and update.stored and found.failure is None and not found.collides:
             gone = found.deleted.get(update.stored.files[0].path, BitMap64())
-            for result in task_results(product.FileRewrite(update, update.stored.files[0], gone)):
+            for result in task_results(update_tasks.FileRewrite(update, update.stored.files[0], gone)):
                 found.add(result)
         return found
 
@@ -266,9 +270,11 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
     scheme = partitioned_by("RANGE (p) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)")
 
     class Emptied(Play):
-        def prepared(self, recomputed: product.RecomputedKeys | None = None) -> tuple[PlannedTable, EventReader]:
+        def prepared(
+            self, recomputed: update_tasks.RecomputedKeys | None = None
+        ) -> tuple[update_tasks.PlannedTable, EventReader]:
             (table, reader), first = super().prepared(recomputed), self.versions[0]
-            emptied = product.PartitionRows(scheme, ("p0",), product.Target(first.carried, (first,)))
+            emptied = typed_rows.PartitionRows(scheme, ("p0",), typed_rows.Target(first.carried, (first,)))
             return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
 
     play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
@@ -300,23 +306,27 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
             continue  # A new table takes both rows.
         rows = play.rows
         play.rows, play.stored_as = [], None
-        task = product.TypingTask({("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1)
+        task = update_tasks.TypingTask(
+            {("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1
+        )
         for made in play.all_events:
-            image = product.image_of(made["after"])
+            image = typed_rows.image_of(made["after"])
             texts = {f"{product.TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
             about = {name: pa.array([made[name]], pa.int64()) for name in ("line", "commit_ts")}
             task.add(_FILE, pa.RecordBatch.from_pydict({**about, **texts}))
         parts = task.parts()
-        if sum(part.counts.rows for part in parts) == len(play.all_events) and product.parts_apart({}, parts):
+        if sum(part.counts.rows for part in parts) == len(play.all_events) and update_tasks.parts_apart({}, parts):
             found = play.read([file for part in parts for file in part.files])
             assert sorted(map(str, found)) == sorted(map(str, rows)), case
             typed += 1
     assert typed > 20
 
 
-def typed_parts(updates: Mapping[str, TableUpdate], text: str, *, room: int = 100) -> list[UpdatedTable]:
+def typed_parts(
+    updates: Mapping[str, update_tasks.TableUpdate], text: str, *, room: int = 100
+) -> list[update_tasks.UpdatedTable]:
     """What a task makes of rows: `a=1,2` are two of the table `a`."""
-    task = product.TypingTask({("d", name): update for name, update in updates.items()}, {}, room, 1)
+    task = update_tasks.TypingTask({("d", name): update for name, update in updates.items()}, {}, room, 1)
     for name, ids in (words.split("=") for words in text.split()):
         about = {each: pa.array([1] * len(ids.split(",")), pa.int64()) for each in ("line", "commit_ts")}
         rows = pa.RecordBatch.from_pydict({**about, f"{product.TEXT_OF}id": pa.array(ids.split(","), pa.string())})
@@ -324,13 +334,13 @@ def typed_parts(updates: Mapping[str, TableUpdate], text: str, *, room: int = 10
     return task.parts()
 
 
-def updates_in(directory: Path) -> dict[str, TableUpdate]:
+def updates_in(directory: Path) -> dict[str, update_tasks.TableUpdate]:
     play = Play(directory, {"table": "id int key", "policy": "hold"})
     made = replace(play.prepared()[0].update, tells_collisions=False)
     return {
         name: replace(
             made, table_no=number, name=f"d.{name}", location=f"file://{directory}/{name}",
-            target=product.Target(made.target.columns, (version_of(1, "id int key", name=name),)),
+            target=typed_rows.Target(made.target.columns, (version_of(1, "id int key", name=name),)),
         )
         for number, name in enumerate("ab")
     }  # fmt: skip
@@ -341,12 +351,12 @@ def test_tables_typed_whole_are_taken(case: Case, tmp_path: Path, update: bool) 
     """`rows that tasks type | rows of the dump | tables as they are planned`: the results are the tables of the files
     that are left."""
     tasks, rows, planned = case.own[0].split(" | ")
-    updates, plans = updates_in(tmp_path), list[TableUpdate]()
+    updates, plans = updates_in(tmp_path), list[update_tasks.TableUpdate]()
     typed = [(updates["ab"[part.table_no]], part) for task in tasks.split(" / ") for part in typed_parts(updates, task)]
     for number, (name, _, changed) in enumerate(words.partition("-") for words in planned.split()):
         plans.append(replace(updates[name], table_no=number, properties={"write.x": "1"} if changed else {}))
     counts = {product.TableName("d", name): int(count) for name, count in (words.split("=") for words in rows.split())}
-    found = product.typed_beforehand({}, typed, plans, counts)
+    found = update_tasks.typed_beforehand({}, typed, plans, counts)
     left = sorted(path.relative_to(tmp_path).parts[0] for name in "ab" for path in (tmp_path / name).rglob("*.parquet"))
     assert left == sorted(each.name.table for each in found.values() for _ in each.files)
     case.compare([" ".join(left)], update=update)
@@ -361,7 +371,7 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
         raise MemoryError
 
     if not memory:
-        monkeypatch.setattr(product.update_tasks, "key_hashes", no_room)
+        monkeypatch.setattr(update_tasks, "key_hashes", no_room)
     parts = typed_parts(updates_in(tmp_path), "b=1 a=1,2 b=2 a=3,4,5 a=6", room=6)
     about = {(part.name.table, part.counts.rows, len(part.files), part.keys is None) for part in parts}
     assert about == ({("b", 1, 1, False), ("a", 0, 0, True)} if memory else {("a", 0, 0, True), ("b", 0, 0, True)})
@@ -371,10 +381,10 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
 class Moved(Play):
     texts: pa.Table
 
-    def run(self, recomputed: product.RecomputedKeys | None = None) -> None:
+    def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
         table, reader = self.prepared(recomputed)
-        events = pa.concat_tables(product.read_keyed_events(reader, connection(), table.spans))
-        _, self.texts, self.found = product.folded_texts(table.update, {}, events)
+        events = pa.concat_tables(keyed_events.read_keyed_events(reader, connection(), table.spans))
+        _, self.texts, self.found = update_tasks.folded_texts(table.update, {}, events)
         self.rejections = self.found.rejections
 
     def results(self, *, counted: bool) -> Iterator[str]:
@@ -476,18 +486,18 @@ def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length
 
 
 def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keyed, plans = list[pa.Table](), list[TableUpdate]()
+    keyed, plans = list[pa.Table](), list[update_tasks.TableUpdate]()
     play = Play(tmp_path, {})
     for number, (count, length) in enumerate([(1, 1), (1500, 26_000), (1, 2)]):
         play = Play(tmp_path / str(number), {"table": "id int key, v longtext"})
         play.directory.mkdir()
         table, reader = feed(play, "I", *({"id": str(n), "v": "x" * length} for n in range(count))).prepared()
-        keyed += product.read_keyed_events(
+        keyed += keyed_events.read_keyed_events(
             reader, connection(), [replace(span, table_no=number) for span in table.spans]
         )
         plans.append(replace(table.update, table_no=number))
     with_room(monkeypatch, "30MB")
-    found = [*product.update_tables({}, plans, pa.concat_tables(keyed))]
+    found = [*update_tasks.update_tables({}, plans, pa.concat_tables(keyed))]
     assert [(each.table_no, len(each.files), each.failure is None) for each in found] == [
         (0, 1, True), (1, 0, False), (2, 1, True),
     ]  # fmt: skip

@@ -18,18 +18,10 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import StoredFormError, TransientError
+from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake import iceberg_java
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import FORMAT_VERSION, TABLE_PROPERTIES
-from cdc_lakehouse.lake.files import (
-    StoredFile,
-    live_files,
-    may_hold,
-    read_deleted,
-    read_rows,
-    write_file,
-    write_vectors,
-)
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, SchemaOperation, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from cdc_lakehouse.lake.spark import open_catalog
@@ -69,8 +61,8 @@ class TransactedTable:
         return None if snapshot is None else snapshot.snapshot_id
 
     @property
-    def files(self) -> list[StoredFile]:
-        return live_files(self.table)
+    def files(self) -> list[lake_files.StoredFile]:
+        return lake_files.live_files(self.table)
 
     def path(self, ending: str) -> str:
         return f"{self.directory}/data/{next(_NUMBERS)}.{ending}"
@@ -83,7 +75,9 @@ class TransactedTable:
     def write(self, rows: Sequence[dict[str, Any]], schema: Schema | None = None, **properties: str) -> str:
         columns = {name: [row.get(name) for row in rows] for row in rows[:1] for name in row}
         table = self.table
-        return write_file(table.io, self.path("parquet"), schema or table.schema(), pa.table(columns), properties)
+        return lake_files.write_file(
+            table.io, self.path("parquet"), schema or table.schema(), pa.table(columns), properties
+        )
 
     def append(self, *parts: Sequence[dict[str, Any]]) -> int | None:
         return self.begin().commit(data_files=[self.write(part) for part in parts])
@@ -96,15 +90,15 @@ class TransactedTable:
         replaced: list[str] = []
         for file in self.files:
             positions = BitMap64()
-            for part in read_rows(table.io, file, table.schema(), [field.field_id for field in fields]):
+            for part in lake_files.read_rows(table.io, file, table.schema(), [field.field_id for field in fields]):
                 for row in part.to_pylist():
                     if wanted({field.name: row[f"f{field.field_id}"] for field in fields}):
                         positions.add(row["position"])
             if positions:
-                positions |= read_deleted(table.io, file)
+                positions |= lake_files.read_deleted(table.io, file)
                 replaced += [each.content_file for each in file.deletes]
             bitmaps[file.path] = positions
-        return write_vectors(table.io, self.path("puffin"), bitmaps), replaced
+        return lake_files.write_vectors(table.io, self.path("puffin"), bitmaps), replaced
 
     def sql(self, statement: str) -> None:
         self.spark.sql(statement.format(t=self.identifier.sql))
@@ -118,7 +112,7 @@ class TransactedTable:
         own = [
             {column.name: row[f"f{column.field_id}"] for column in columns}
             for file in self.files
-            for part in read_rows(table.io, file, table.schema(), [column.field_id for column in columns])
+            for part in lake_files.read_rows(table.io, file, table.schema(), [column.field_id for column in columns])
             for row in part.to_pylist()
         ]
         first, *others = (sorted(rows, key=repr) for rows in (by_spark, by_pyiceberg, own))
@@ -356,7 +350,7 @@ def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., Tran
         within = [(f"to {n}", id) for n in range(3) for id in range(n + 1)]
         assert found == sorted([("null", 3), ("null", 4), *((f"is {n}", n) for n in range(3)), *within]), short
         for number, value in enumerate(values):
-            likely = [file for file in files if may_hold(file, schema, {names[short]: (value, value)})]
+            likely = [file for file in files if lake_files.may_hold(file, schema, {names[short]: (value, value)})]
             # A file with NULLs alone has no bounds, and the bounds of texts are those of their first 16 characters.
             assert len(likely) == (3 if short == "s" and number else 2), (short, value)
 
@@ -374,7 +368,7 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
     seen = {
         row[f"f{ids['id']}"]: {short: row[f"f{ids[names[short]]}"] for short in VALUES}
         for file in table.files
-        for part in read_rows(iceberg.io, file, iceberg.schema(), list(ids.values()))
+        for part in lake_files.read_rows(iceberg.io, file, iceberg.schema(), list(ids.values()))
         for row in part.to_pylist()
     }
     assert seen == {n: {short: values[n] for short, (_, values, _) in VALUES.items()} for n in (0, 2)}
@@ -385,8 +379,8 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
             found = [
                 value
                 for file in table.files
-                if may_hold(file, iceberg.schema(), ends)
-                for part in read_rows(iceberg.io, file, iceberg.schema(), [field.field_id], between=ends)
+                if lake_files.may_hold(file, iceberg.schema(), ends)
+                for part in lake_files.read_rows(iceberg.io, file, iceberg.schema(), [field.field_id], between=ends)
                 for value in part.column(0).to_pylist()
             ]
             assert values[n] in found
@@ -406,7 +400,7 @@ def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[.
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity'='partition')")
     table.sql("DELETE FROM {t} WHERE id IN (5, 12)")
     with pytest.raises(StoredFormError, match="not of one data file"):
-        live_files(table.table)
+        lake_files.live_files(table.table)
 
 
 @pytest.mark.parametrize("few", [0, 16])
