@@ -1,4 +1,5 @@
-"""A catalog, a warehouse or an engine that cannot be used: which key names it, and whether another try may work."""
+"""A catalog, a warehouse or an engine that cannot be used: which key names it, and whether another try may work. Of the
+items of a job, those at which Spark fails are found: the others are done."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import resource
 import sqlite3
 import sys
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.fs
 import pytest
 import requests
@@ -19,7 +22,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
@@ -28,14 +31,7 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.definitions import defs
-from cdc_lakehouse.errors import (
-    CatalogUnreachableError,
-    CdcError,
-    ConfigurationError,
-    DdlError,
-    EngineError,
-    WarehouseFullError,
-)
+from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError, EngineError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake import faults, sql_catalog
 from cdc_lakehouse.lake.catalog import Lake
@@ -55,8 +51,8 @@ def lake_at(directory: Path, **catalog: str) -> Lake:
     return Lake(LakeConfig.model_validate({"warehouse": (directory / "warehouse").as_uri(), "catalog": found}))
 
 
-def refused(directory: Path, **catalog: str) -> CdcError:
-    with pytest.raises(CdcError) as raised:
+def refused(directory: Path, **catalog: str) -> errors.CdcError:
+    with pytest.raises(errors.CdcError) as raised:
         _ = lake_at(directory, **catalog).catalog
     assert SECRET not in repr(raised.value) + str(raised.value) + str(raised.value.__cause__)
     return raised.value
@@ -165,7 +161,7 @@ def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as full, stream:
         stream.write(b"x" * 100_000)
     fault = engine_fault(full.value)
-    assert isinstance(fault, WarehouseFullError) and "lake.warehouse is full" in str(fault)
+    assert isinstance(fault, errors.WarehouseFullError) and "lake.warehouse is full" in str(fault)
     with pytest.raises(FileNotFoundError) as missing:
         disk.open_input_stream(str(tmp_path / "none"))
     assert engine_fault(missing.value) is None
@@ -249,9 +245,9 @@ def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine
     assert held(JavaError(not_found)) == f"the table could not be written: {not_found}"
     secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
     assert held(JavaError(secret)).endswith("(java.lang.IllegalArgumentException)")
-    ddl = held(DdlError("it is not known"))
+    ddl = held(errors.DdlError("it is not known"))
     assert ddl.startswith("it is not known. ") and "`cdc-lakehouse load --table d.t`" in ddl
-    assert held(DdlError("not yet", advice="wait")) == "not yet: wait"
+    assert held(errors.DdlError("not yet", advice="wait")) == "not yet: wait"
     with pytest.raises(EngineError):
         held(JavaError("java.lang.OutOfMemoryError: Java heap space"))
 
@@ -279,3 +275,79 @@ def test_namespace_that_the_database_refuses_is_not_there(tmp_path: Path) -> Non
         )
     with pytest.raises(IntegrityError, match="no"):
         lake.ensure_namespace("shop")
+
+
+# --- Items of a job at which Spark fails ---
+
+_CRASH = PySparkException("Python worker exited unexpectedly (crashed)")
+
+
+class Engine:
+    """Spark as far as it is asked whether it answers."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self._answers = answers
+
+    def range(self, _count: int) -> Engine:
+        return self
+
+    def mapInArrow(self, *_: Any) -> Engine:  # noqa: N802 - Spark's name.
+        return self
+
+    def collect(self) -> list[int]:
+        if not self._answers:
+            raise ConnectionError
+        return [0]
+
+
+def isolated(
+    items: str, bad: str, *, times: int = 1000, error: Exception = _CRASH, answers: bool = True
+) -> tuple[str, str, dict[int, str]]:
+    """The items that failed and those that were done, of a job that fails so often where a bad one is among its
+    items."""
+    left, done = dict.fromkeys(bad, times), list[str]()
+
+    def job(part: Sequence[str]) -> None:
+        for item in part:
+            if left.get(item, 0) > 0:
+                left[item] -= 1
+                raise error
+        done.extend(part)
+
+    engine: Any = Engine(answers=answers)
+    failed = faults.run_isolated(lambda: engine, items, job)
+    return "".join(items[index] for index in failed), "".join(sorted(done)), failed
+
+
+@pytest.mark.parametrize(
+    ("items", "bad", "more"),
+    [
+        *(("abcde", bad, {}) for bad in ("a", "e", "bc", "ace", "")),
+        ("a", "a", {}),  # Spark answers.
+        ("abc", "b", {"error": MemoryError("malloc")}),
+        ("abc", "b", {"error": duckdb.OutOfMemoryException("Out of Memory Error")}),
+    ],
+)
+def test_items_at_which_spark_fails_alone_are_found(items: str, bad: str, more: dict[str, Any]) -> None:
+    found, done, reasons = isolated(items, bad, **more)
+    assert (found, set(done)) == (bad, {*items} - {*bad}) and len(done) == len({*done})
+    assert more or all("a Python worker ended" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize(("items", "bad"), [("abc", "b"), ("a", "a")])
+def test_no_item_is_to_blame_where_another_try_works(items: str, bad: str) -> None:
+    assert isolated(items, bad, times=1)[:2] == ("", items)
+
+
+@pytest.mark.parametrize(
+    ("items", "bad", "more"),
+    [
+        ("abc", "abc", {}),
+        ("a", "a", {"answers": False}),
+        ("abc", "abc", {"error": MemoryError("malloc")}),
+        ("abc", "b", {"error": KeyError("a bug"), "times": 1}),  # Not looked into.
+    ],
+)
+def test_error_of_no_item_is_raised(items: str, bad: str, more: dict[str, Any]) -> None:
+    with pytest.raises(type(more.get("error", _CRASH))):
+        isolated(items, bad, **more)
