@@ -88,8 +88,7 @@ def test_however_many_bad_messages_name_a_table_it_alone_is_held(
     reading.landed_ms = 1_780_000_000_000
     reading.read([[message] * times], [times])
     assert reading.bad == times
-    rejected = [each for found in reading.summaries.values() for bad in found.bad.values() for each in bad]
-    run.quarantine.replace(lambda _: True, rejected, NOON)
+    run.quarantine.replace(lambda _: True, reading.rejected, NOON)
     assert run.quarantine.count() == times
     assert sorted(holds(run, 10 << 18)) == held
 

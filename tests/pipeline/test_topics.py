@@ -7,8 +7,8 @@ import functools
 import json
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,9 +91,8 @@ def begins(offset: int, *messages: str) -> str:
 def bad_name(directory: Path, format_name: str, half: bytes) -> int:
     reading = Reading(format_name)
     reading.read([[b'{"database":"%b","table":"t","type":"INSERT","data":[{"id":"1"}],"es":1}' % half]], [1])
-    (rejected,) = [each for found in reading.summaries.values() for bad in found.bad.values() for each in bad]
     run = lake_in(directory).run()
-    run.quarantine.replace(lambda _: False, [rejected], NOON)
+    run.quarantine.replace(lambda _: False, reading.rejected, NOON)
     return run.quarantine.count()
 
 
@@ -184,143 +183,97 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
 # watermark, but for those that get no more ---
 
 
-class Partitions:
-    """Partitions of a topic, each with a source of its own that writes to it."""
-
-    def __init__(self, directory: Path, count: int = 1) -> None:
-        self.lake = lake_in(directory, source=kafka("dts-avro", "t"))
-        self.sources = [DtsSource() for _ in range(count)]
-        self._reading, self._batch, self._ids = Reading("dts-avro"), 0, 0
-
-    def insert(self, partition: int = 0) -> None:
-        self._ids += 1
-        self.sources[partition].change("t", (None, {"id": str(self._ids)}))
-
-    def transaction(self, partition: int = 0) -> None:
-        self.sources[partition].begin()
-        self.insert(partition)
-        self.sources[partition].commit()
-
-    def run(self) -> int:
-        """The checkpoint after a batch with all that is there."""
-        self._batch += 1
-        values = [source.records for source in self.sources]
-        self._reading.read(values, [len(each) for each in values])
-        new = {place: summary for place, summary in self._reading.summaries.items() if place[2] == self._batch}
-        self.lake.run().signals.write(self._batch, new)
-        return self.lake.run().source.checkpoint_ts()
-
-    @property
-    def last(self) -> int:
-        """The commit-ts of the last row or statement."""
-        rows = [event["commit_ts"] for event in self._reading.events]
-        found = self._reading.summaries.values()
-        return max(rows + [each.commit_ts for summary in found for _, each in summary.statements])
-
-
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/transactions.txt"), ids=str)
 def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, case: Case, update: bool) -> None:
+    """Each partition has a source of its own that writes to it; a run reads all that is there in a batch."""
     steps = [step.split() for line in case.own for step in line.split(", ")]
-    topic = Partitions(tmp_path, count=2 if ["transaction", "1"] in steps else 1)
-    before, results = BEGINNING, list[str]()
-    for verb, *where in steps:
+    sources = [DtsSource() for _ in range(2 if ["transaction", "1"] in steps else 1)]
+    lake, reading = lake_in(tmp_path, source=kafka("dts-avro", "t")), Reading("dts-avro")
+    batch, before, results = 0, BEGINNING, list[str]()
+    for number, (verb, *where) in enumerate(steps):
+        source = sources[int(where[0]) if where else 0]
         if verb == "run":
-            found = topic.run()
-            is_last, is_same = found == topic.last, found == before
-            results.append(f"{'last' if is_last else 'earlier'}{', as before' if is_same else ''}")
-            before = found
+            batch += 1
+            reading.read([each.records for each in sources])
+            found = reading.summaries
+            lake.run().signals.write(batch, {place: each for place, each in found.items() if place[2] == batch})
+            statements = [each.commit_ts for summary in found.values() for _, each in summary.statements]
+            last = max([event["commit_ts"] for event in reading.events] + statements)
+            upto = lake.run().source.checkpoint_ts()
+            results.append(f"{'last' if upto == last else 'earlier'}{', as before' if upto == before else ''}")
+            before = upto
         elif verb == "statement":
-            topic.sources[0].statement("ALTER TABLE t COMMENT 'x'", "t")
-        elif verb in ("insert", "transaction"):
-            getattr(topic, verb)(int(where[0]))
+            source.statement("ALTER TABLE t COMMENT 'x'", "t")
+        elif verb == "insert":
+            source.change("t", (None, {"id": str(number)}))
+        elif verb == "transaction":
+            source.begin()
+            source.change("t", (None, {"id": str(number)}))
+            source.commit()
         else:
-            getattr(topic.sources[int(where[0])], verb)()
+            getattr(source, verb)()
     case.compare(results, update=update)
-
-
-class TopicPerTable:
-    """Topics of TiCDC, one for each table and the default one, with two partitions each. A statement is (topic, ts,
-    database, table, text), a row (topic, ts, table)."""
-
-    def __init__(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch, pattern: str = ".*", names: Sequence[str] = ()
-    ) -> None:
-        read = {} if names else {"topics": None, "topic_pattern": pattern}
-        self.lake = lake_in(directory, source=kafka("ticdc-canal-json", *names, **read))
-        self._log: dict[str, list[bytes]] = {}
-        self.unread, self.gone, self.forbidden, self.unreachable = set[str](), set[str](), set[str](), False
-        monkeypatch.setattr(topic_source, "read_topics", self._read_topics)
-
-    def _read_topics(self, _: Any) -> list[Topic]:
-        if self.unreachable:
-            raise SourceUnreachableError("no broker answers")
-        there = self._log.keys() - self.gone
-        return [
-            Topic(name, "", {}, SourceError("no permission"))
-            if name in self.forbidden
-            else Topic(name, name, {n: Bounds(0, 7 + (name in self.unread)) for n in (0, 1)})
-            for name in sorted(there)
-        ]
-
-    def _send(self, topic: str, **message: Any) -> None:
-        self._log.setdefault(topic, []).append(json.dumps(message).encode())
-
-    def row(self, topic: str, ts: int, table: str) -> None:
-        data = {"data": [{"id": "1"}], "mysqlType": {"id": "int"}, "pkNames": ["id"]}
-        self._send(topic, database="d", table=table, type="INSERT", **data, _tidb={"commitTs": ts})
-
-    def statement(self, topic: str, ts: int, table: str, text: str) -> None:
-        self._send(topic, database="d", table=table, type="QUERY", isDdl=True, sql=text, _tidb={"commitTs": ts})
-
-    def create(self, table: str, ts: int) -> None:
-        self.statement(f"d_{table}", ts, table, f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY)")
-        self.row(f"d_{table}", ts + 1, table)
-
-    def checkpoint(self, watermarks: Mapping[str, int]) -> int:
-        """With all that was sent, and these watermarks behind it."""
-        for topic in watermarks:
-            self._log.setdefault(topic, [])
-        summaries: dict[Any, Any] = {}
-        for topic, values in self._log.items():
-            ts = watermarks.get(topic)
-            mark = [] if ts is None else [json.dumps({"type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": ts}}).encode()]
-            reading = Reading("ticdc-canal-json")
-            reading.read([[*values, *mark], mark], [len(values) + len(mark), len(mark)])
-            summaries |= {(topic, number, 1): found for (_, number, _), found in reading.summaries.items()}
-        landed = LandedOffsets({name: LandedTopic(name, {0: 7, 1: 7}) for name in self._log}, began=True)
-        self.lake.lake.catalog.create_namespace_if_not_exists(f"cdc_{self.lake.name}")
-        records = (f"cdc_{self.lake.name}", "records")
-        self.lake.lake.catalog.create_table(
-            records, pa.schema([("offset", pa.int64())]), properties=LandedState(landed).as_properties()
-        )
-        self.lake.run().signals.write(1, summaries)
-        return self.lake.run().source.checkpoint_ts()
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/watermarks.txt"), ids=str)
 def test_topic_is_waited_for_while_its_tables_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, update: bool
 ) -> None:
+    """Topics of TiCDC, one for each table and the default one, with two partitions each. The watermarks come behind all
+    that was sent, in every partition."""
     steps = [line.partition(" ")[::2] for line in case.own]
     said = {word: rest.split() for word, rest in steps}
-    topics = TopicPerTable(tmp_path, monkeypatch, *said.get("pattern", [".*"]), names=said.get("names", ()))
-    topics.create("t", 10)
-    topics.create("u", 20)
-    topics.unreachable = "unreachable" in said
+    unread, gone, forbidden = (
+        {rest for word, rest in steps if word == each} for each in ("unread", "gone", "forbidden")
+    )
+    log = defaultdict[str, list[bytes]](list)
+    for at, table in ((10, "t"), (20, "u")):
+        create = f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY)"
+        log[f"d_{table}"] += [stated(at, table, create), message(table=table, _tidb={"commitTs": at + 1})]
     for word, rest in steps:
         if word == "statement":
             where, _, text = rest.partition(": ")
             topic, ts, table = where.split()
-            topics.statement(topic, int(ts), table.strip("-"), text)
-        elif word in ("unread", "gone", "forbidden"):
-            getattr(topics, word).add(rest)
-    names, marks = said["watermarks"][::2], map(int, said["watermarks"][1::2])
-    case.compare([str(topics.checkpoint(dict(zip(names, marks, strict=True))))], update=update)
+            log[topic].append(stated(int(ts), table.strip("-"), text))
+
+    def topics(_: object) -> list[Topic]:
+        if "unreachable" in said:
+            raise SourceUnreachableError("no broker answers")
+        return [
+            Topic(name, "", {}, SourceError("no permission"))
+            if name in forbidden
+            else Topic(name, name, {n: Bounds(0, 7 + (name in unread)) for n in (0, 1)})
+            for name in sorted(log.keys() - gone)
+        ]
+
+    monkeypatch.setattr(topic_source, "read_topics", topics)
+    marks = {
+        topic: [message(type="TIDB_WATERMARK", _tidb={"watermarkTs": int(ts)})]
+        for topic, ts in zip(said["watermarks"][::2], said["watermarks"][1::2], strict=True)
+    }
+    summaries = dict[tuple[str, int, int], PartitionSummary]()
+    for topic in log.keys() | marks:
+        mark, reading = marks.get(topic, []), Reading("ticdc-canal-json")
+        reading.read([[*log[topic], *mark], mark])
+        summaries |= {(topic, number, 1): found for (_, number, _), found in reading.summaries.items()}
+    read = {} if "names" in said else {"topics": None, "topic_pattern": "".join(said.get("pattern", [".*"]))}
+    lake = lake_in(tmp_path, source=kafka("ticdc-canal-json", *said.get("names", ()), **read))
+    landed = LandedState(LandedOffsets({name: LandedTopic(name, {0: 7, 1: 7}) for name in log}, began=True))
+    machinery = f"cdc_{lake.name}"
+    lake.lake.catalog.create_namespace_if_not_exists(machinery)
+    offsets = pa.schema([("offset", pa.int64())])
+    lake.lake.catalog.create_table((machinery, "records"), offsets, properties=landed.as_properties())
+    lake.run().signals.write(1, summaries)
+    case.compare([str(lake.run().source.checkpoint_ts())], update=update)
+
+
+def stated(ts: int, table: str, text: str) -> bytes:
+    return message(table=table, type="QUERY", isDdl=True, sql=text, data=None, _tidb={"commitTs": ts})
 
 
 def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:
     """A run ended before it decoded batch 1, and the next one has committed batch 2 of a dump."""
-    lake = Partitions(tmp_path).lake
+    lake = lake_in(tmp_path, source=kafka("dts-avro", "t"))
     segment = Segment(
         segment="t/0/0-3", kind="offsets", size=9, batch=1, record_batch=1, state="landed", landed_at=NOON
     )
