@@ -65,7 +65,7 @@ def packed(value: bytes, codec: str) -> bytes:
     return pa.Codec(codec).compress(value, asbytes=True)
 
 
-def shareplex(op: str, scn: int, seq: int, **parts: Any) -> bytes:
+def shareplex(op: str, scn: int | str, seq: int, **parts: Any) -> bytes:
     return json.dumps({"meta": {"op": op, "table": "d.t", "scn": scn, "seq": seq}, **parts}).encode()
 
 
@@ -325,21 +325,25 @@ Sent = tuple[list[bytes], list[int]]
 """A partition's messages, and at which of them a task may start again."""
 
 
-def _avro(seed: int, ids: Sequence[int]) -> Sent:
-    """Rows of the partition's own ids come and go, a statement among them. A task starts with a transaction."""
-    source, rows, starts = records.DtsSource(), dict[int, Any](), [0]
-    source.statement("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "t")
+def _operations(seed: int, ids: Sequence[int]) -> Iterator[tuple[records.Row | None, records.Row | None]]:
+    """Rows of the partition's own ids come and go: each before and after it changes."""
+    rows = dict[int, records.Row | None]()
     for step, id in enumerate(ids):
+        old, new = rows.get(id), {"id": str(id), "v": None if step % 5 == 0 else f"vär 中文 {seed + step}"}
+        rows[id] = new if old is None or step % 3 else None
+        yield old, rows[id]
+
+
+def _avro(seed: int, ids: Sequence[int]) -> Sent:
+    """A statement is among the rows. A task starts with a transaction."""
+    source, starts = records.DtsSource(), [0]
+    source.statement("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "t")
+    for step, (old, new) in enumerate(_operations(seed, ids)):
         if step % 4 == 0:
             starts.append(len(source.records))
             source.begin()
-        old, new = rows.pop(id, None), {"id": str(id), "v": None if step % 5 == 0 else f"vär 中文 {seed + step}"}
-        if old is None:
-            source.change("t", (None, new), (None, {**new, "id": str(id + 3 * PARTITIONS)}))
-        else:
-            source.change("t", (old, new if step % 3 else None))
-        if old is None or step % 3:
-            rows[id] = new
+        of_another_id = [(None, {**new, "id": str(ids[step] + 3 * PARTITIONS)})] if new and old is None else []
+        source.change("t", (old, new), *of_another_id)
         if step % 4 == 3:
             source.commit()
             source.beside()
@@ -350,26 +354,17 @@ def _avro(seed: int, ids: Sequence[int]) -> Sent:
 
 
 def _shareplex(seed: int, ids: Sequence[int]) -> Sent:
-    scn, seqs = itertools.count(1000 + seed), itertools.count(1)
-    made: list[dict[str, Any]] = []
-
-    def add(op: str, scn: int, **images: Any) -> None:
-        meta = {"op": op, "table": "shop.t", "time": "2024-01-01T00:00:00", "scn": str(scn), "seq": next(seqs)}
-        made.append({"meta": meta, **images})
-
-    for step, id in enumerate(ids):
-        at, key = next(scn), {"id": str(id)}
-        match step % 4:
-            case 0:
-                add("ins", at, data={**key, "v": str(step)})
-            case 1:
-                add("upd", at, data={"v": str(step)}, key={**key, "v": str(step - 1)})
-            case 2:
-                add("UPDATE BEFORE", at, data={**key, "v": "old"})
-                add("UPDATE AFTER", at, data={**key, "v": str(step)})
-            case _:
-                add("del", at, data=key)
-    return [json.dumps(each).encode() for each in made], list(range(len(made)))
+    sent: list[bytes] = []
+    for step, (old, new) in enumerate(_operations(seed, ids)):
+        if old is None or new is None:
+            images = {"ins" if new else "del": {"data": new or old}}
+        elif step % 2:
+            images = {"upd": {"data": {"v": new["v"]}, "key": old}}
+        else:
+            images = {"UPDATE BEFORE": {"data": old}, "UPDATE AFTER": {"data": new}}
+        for op, parts in images.items():
+            sent.append(shareplex(op, str(1000 + seed + step), len(sent) + 1, **parts))
+    return sent, list(range(len(sent)))
 
 
 SENDERS: dict[str, Callable[[int, Sequence[int]], Sent]] = {"dts-avro": _avro, "shareplex-json": _shareplex}

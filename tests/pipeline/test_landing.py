@@ -344,19 +344,22 @@ class SinkTable:
 
 
 class ChangingSink:
-    """What happens, happens to the first table and to its first stream unless it is said to which. Of several sinks in
-    one directory each has a clock of its own."""
+    """A feed, without Spark, of a sink in which things happen: to the first table and to its first stream unless it is
+    said to which. Runs land, and record its statements."""
 
-    def __init__(self, root: Path, separator: DateSeparator = "day", clock: int = 466_000_000_000_000_000) -> None:
-        self.root = root
-        self.separator = separator
-        self.day = FIRST_DAY
+    def __init__(self, directory: Path, separator: DateSeparator = "day", *, files: int = 0, **parts: int) -> None:
+        """With `files`, a table with so many files in each stream has landed."""
+        self.lake = lake_in(directory, source={"date_separator": separator})
+        self.root, self.separator, self.day = self.lake.sink, separator, FIRST_DAY
         self.tables: list[SinkTable] = []
-        self._clock = clock
-        root.mkdir(parents=True, exist_ok=True)
+        self._clock = 466_000_000_000_000_000
         # Later than all files of a test.
-        checkpoint = tso(utc_now() + datetime.timedelta(hours=1))
-        (root / "metadata").write_text(f'{{"checkpoint-ts": {checkpoint}}}')
+        self.write("metadata", f'{{"checkpoint-ts": {T0 + LATER}}}')
+        if files:
+            table = self.create("db/t", **parts)
+            for stream in table.streams:
+                self.flush(table, stream, files=files)
+            self.look()
 
     def tick(self) -> int:
         self._clock += 1_000
@@ -433,27 +436,9 @@ class ChangingSink:
         place.write_text(text)
         return place
 
-
-# --- Runs ---
-
-
-class Follower:
-    """A feed of a changing sink, without Spark: runs land, and record its statements."""
-
-    def __init__(self, directory: Path, separator: DateSeparator = "day", *, files: int = 0, **parts: int) -> None:
-        """With `files`, a table with so many files in each stream has landed."""
-        self.lake = lake_in(directory, source={"date_separator": separator})
-        self.separator = separator
-        self.sink = ChangingSink(self.lake.sink, separator)
-        if files:
-            table = self.sink.create("db/t", **parts)
-            for stream in table.streams:
-                self.sink.flush(table, stream, files=files)
-            self.look()
-
     def look(self, *, dies: bool = False, through: type[CountingStore] = CountingStore) -> CountingStore:
         """One run; one that dies has landed its segments and does not know how far."""
-        run, store = self.lake.run(), through(self.sink.root)
+        run, store = self.lake.run(), through(self.root)
         run.store = store
         if dies:
             with KillAtCommit(2)(self.lake):
@@ -468,7 +453,7 @@ class Follower:
     def changed(self) -> dict[str, str]:
         """Files that have not landed, with their dates."""
         landed = {row["segment"]: row["etag"] for row in self.lake.machinery("segments")}
-        listed = list_sink(LocalStore(self.sink.root), layout_with(self.separator)).data
+        listed = list_sink(LocalStore(self.root), layout_with(self.separator)).data
         return {each.path: each.feed_date or "" for each in listed if landed.get(each.path) != each.etag}
 
     def noticed(self) -> list[str]:
@@ -479,37 +464,33 @@ class Follower:
 # --- Cases: `cases/walk.txt` ---
 
 
-def results_of(case: Case, directory: Path) -> Iterator[str]:
-    """Lines are expressions of the sink; a `look` is a run, and shows what it cost and which files it left behind."""
-    settings = case.settings
-    follower = Follower(directory, files=settings.get("files", 0), **settings.get("shape", {}))
-    sink = follower.sink
-    names = {name: getattr(sink, name) for name in dir(sink) if not name.startswith("_")}
-    names |= {"sink": sink, "rmtree": shutil.rmtree, "today": utc_now().date(), "configure": follower.lake.configure}
-    for line in case.own:
-        if line == "look":
-            store = follower.look()
-            left = ", ".join(sorted(follower.changed())) or "nothing"
-            cost = f"{store.requests} requests for {store.objects} objects, " if settings.get("costs", True) else ""
-            yield f"{cost}{left} left behind"
-        elif line == "frontier":
-            (row,) = follower.lake.machinery("frontier")
-            ends = ", ".join(f"{each['last']} after {each['previous'] or '-'}" for each in row["sequences"])
-            yield f"{row['files']} files: {ends if len(row['sequences']) < 4 else len(row['sequences'])}"
-        elif line == "noticed":
-            yield f"{', '.join(follower.noticed())} of {', '.join(sorted({*follower.changed().values()}))}"
-        else:
-            eval(line, names)
-
-
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/walk.txt"), ids=str)
 def test_runs_find_new_files_at_this_cost(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
 ) -> None:
+    """Lines are expressions of the sink; a `look` is a run, and shows what it cost and which files it left behind."""
+    settings, results = case.settings, list[str]()
     # Of how many files on a table is one whose parts are looked at by themselves.
-    if (request := case.settings.get("request", 0)) is not None:
+    if (request := settings.get("request", 0)) is not None:
         look_closely(monkeypatch, request)
-    case.compare(list(results_of(case, tmp_path)), update=update)
+    sink = ChangingSink(tmp_path, files=settings.get("files", 0), **settings.get("shape", {}))
+    names = {name: getattr(sink, name) for name in dir(sink) if not name.startswith("_")}
+    names |= {"sink": sink, "rmtree": shutil.rmtree, "today": utc_now().date(), "configure": sink.lake.configure}
+    for line in case.own:
+        if line == "look":
+            store = sink.look()
+            left = ", ".join(sorted(sink.changed())) or "nothing"
+            cost = f"{store.requests} requests for {store.objects} objects, " if settings.get("costs", True) else ""
+            results.append(f"{cost}{left} left behind")
+        elif line == "frontier":
+            (row,) = sink.lake.machinery("frontier")
+            ends = ", ".join(f"{each['last']} after {each['previous'] or '-'}" for each in row["sequences"])
+            results.append(f"{row['files']} files: {ends if len(row['sequences']) < 4 else len(row['sequences'])}")
+        elif line == "noticed":
+            results.append(f"{', '.join(sink.noticed())} of {', '.join(sorted({*sink.changed().values()}))}")
+        else:
+            eval(line, names)
+    case.compare(results, update=update)
 
 
 # --- Faults ---
@@ -524,22 +505,22 @@ def test_directory_that_cannot_be_listed_is_quarantined_until_it_can(tmp_path: P
                 raise SourceError("cannot list the directory: Input/output error", segment=prefix)
             return super().directories(prefix)
 
-    follower = Follower(tmp_path, files=3)
-    follower.sink.flush()
-    follower.look(through=Closed)
-    (row,) = follower.lake.machinery("quarantine")
+    sink = ChangingSink(tmp_path, files=3)
+    sink.flush()
+    sink.look(through=Closed)
+    (row,) = sink.lake.machinery("quarantine")
     assert (row["segment"], row["error_class"], row["state"]) == ("db/t", "UnreadableDirectory", "open")
-    follower.look()
-    assert follower.changed() == {}
-    (row,) = follower.lake.machinery("quarantine")
+    sink.look()
+    assert sink.changed() == {}
+    (row,) = sink.lake.machinery("quarantine")
     assert row["state"] == "replayed"
 
 
 def test_sink_that_is_gone_is_unreachable(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, files=1)
-    shutil.rmtree(follower.sink.root)
+    sink = ChangingSink(tmp_path, files=1)
+    shutil.rmtree(sink.root)
     with pytest.raises(SourceUnreachableError):
-        follower.look()
+        sink.look()
 
 
 # --- Any history ---
@@ -595,15 +576,15 @@ def test_any_history_lands_as_a_whole_listing_would_land_it(
     request: int,
     events: list[tuple[Any, ...]],
 ) -> None:
-    follower = Follower(tmp_path_factory.mktemp("any"), separator)
-    follower.sink.create("db/t", partitions=shape[0], dispatchers=shape[1])
+    sink = ChangingSink(tmp_path_factory.mktemp("any"), separator)
+    sink.create("db/t", partitions=shape[0], dispatchers=shape[1])
     with pytest.MonkeyPatch.context() as patch:
         look_closely(patch, request)
-        follower.look()
+        sink.look()
         for event in itertools.chain(events, [("look", False)]):
             if event[0] != "look":
-                happen(follower.sink, event, shape)
+                happen(sink, event, shape)
                 continue
-            assert set(follower.noticed()) >= {*follower.changed().values()}
-            follower.look(dies=event[1])
-            assert event[1] or follower.changed() == {}
+            assert set(sink.noticed()) >= {*sink.changed().values()}
+            sink.look(dies=event[1])
+            assert event[1] or sink.changed() == {}
