@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import math
 import os
 import re
 import sys
@@ -231,11 +232,14 @@ def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
     return {"type": kind, "uri": f"{scheme}://{user}:${{{_CATALOG_PASSWORD}}}@{host}"}, {_CATALOG_PASSWORD}
 
 
+_KEY: Final = re.compile(r" *(?:- )?(\w+):(?: |$)")
+
+
 class _Dumper(yaml.SafeDumper):
-    """A line end within a text is escaped, so that each key has a line."""
+    """Line ends within a text are escaped, so that each key has a line."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)
@@ -247,8 +251,9 @@ def _text(document: Mapping[str, Any], unsure: list[str], keyless: list[str]) ->
     yield "# All keys: docs/configuration.md. Secrets: ${NAME} of the environment, or ${file:PATH}."
     for sentence in unsure:
         yield f"# Check this: {sentence}."
-    for line in yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000).splitlines():
-        key = line.strip(" -").partition(":")[0]
+    for line in yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf).splitlines():
+        found = _KEY.match(line)
+        key = "" if found is None else found[1]
         yield f"{line}  # {_COMMENTS[key]}" if key in _COMMENTS else line
         if keyless and key == "exclude":
             indent = line.partition(key)[0]

@@ -331,14 +331,16 @@ Offsets = dict[str, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(stric
 """Offsets by topic and partition."""
 
 
-def _named(broker: str) -> str:
-    if not broker.strip():
+def _named(brokers: tuple[str, ...]) -> tuple[str, ...]:
+    named = tuple(broker.strip() for broker in brokers)
+    if not all(named):
         raise ValueError("a broker's name is empty: write host:port")
-    return broker.strip()
+    return named
 
 
 _Brokers = Annotated[
-    tuple[Annotated[str, AfterValidator(_named)], ...],
+    tuple[str, ...],
+    AfterValidator(_named),
     BeforeValidator(lambda given: given.split(",") if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]

@@ -8,7 +8,8 @@ import contextlib
 import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg import exceptions as iceberg
@@ -51,8 +52,8 @@ _CATALOG_AWAY: Final = (
     # A token has expired: where another is refused too, the next run says so when it opens the catalog.
     iceberg.AuthorizationExpiredError, iceberg.OAuthError, iceberg.UnauthorizedError,
 )  # fmt: skip
-_CATALOG_CLIENTS: Final = ("botocore.", "requests.", "thrift.")
-"""Packages with which PyIceberg asks Glue, REST and Hive. Answers about one table become errors of its own."""
+_CATALOG_CLIENTS: Final = ("botocore.", "requests.", "thrift.transport.")
+"""The modules with which PyIceberg asks Glue, REST and Hive."""
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
 """Matches the errors in a Java stack trace: the first one and its causes."""
@@ -128,7 +129,7 @@ def engine_fault(error: Exception) -> CdcError | None:
             of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
             is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
         return None if is_of_table else _spark_failed(error)
-    if isinstance(error, _CATALOG_AWAY) or type(error).__module__.startswith(_CATALOG_CLIENTS):
+    if isinstance(error, _CATALOG_AWAY) or _is_of_catalog_client(error):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         fault = _of_warehouse(error)
@@ -168,6 +169,14 @@ def _is_of_spark(error: Exception) -> bool:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     return isinstance(error, PySparkException)
+
+
+def _is_of_catalog_client(error: Exception) -> bool:
+    if type(error).__name__ != "ClientError":  # An answer of Glue. What it refuses is one table's, as a rule.
+        return type(error).__module__.startswith(_CATALOG_CLIENTS)
+    answer: dict[str, Any] = getattr(error, "response", {})
+    status, code = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), answer.get("Error", {}).get("Code", "")
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code
 
 
 def _lines(error: Exception) -> list[str]:

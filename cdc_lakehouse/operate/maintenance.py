@@ -75,7 +75,7 @@ class Maintained:
     removed: Mapping[str, int] = field(default_factory=nothing_removed)
 
 
-@dataclass
+@dataclass(eq=False)
 class Maintenance(FeedRun):
     """The maintenance of one feed. `clock` determines the age of snapshots and files."""
 

@@ -263,7 +263,7 @@ KnownHealth = dict[tuple[str, TableName], tuple[int | None, TableHealth | None]]
 """A snapshot and the health of the table at it, by feed and table."""
 
 
-@dataclass
+@dataclass(eq=False)
 class FeedState(FeedRun):
     """The state of a feed at a moment, which the status, the report, metrics, alerts and checks show, as a run that
     only reads finds it. Each part is read when it is asked for, and once. Each can raise `CatalogUnreachableError`.

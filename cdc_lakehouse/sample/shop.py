@@ -264,8 +264,9 @@ class Shop:
         return [
             (child, each)
             for child, (column, parent) in _PARENTS.items()
+            if parent == name
             for each in self.content.get(child, {}).values()
-            if parent == name and each[column] == row["id"]
+            if each[column] == row["id"]
         ]
 
     def _next_id(self, name: str) -> str:

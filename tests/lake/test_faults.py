@@ -17,7 +17,7 @@ import duckdb
 import pyarrow.fs
 import pytest
 import requests
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg import exceptions as iceberg
@@ -220,7 +220,7 @@ class JavaError(Py4JJavaError):
 ICEBERG = "org.apache.iceberg.exceptions"
 NAMES: dict[str, Any] = {
     **vars(faults), **vars(errors), **vars(iceberg), "ICEBERG": ICEBERG, "JavaError": JavaError,
-    "EndpointConnectionError": EndpointConnectionError, "requests": requests,
+    "ClientError": ClientError, "EndpointConnectionError": EndpointConnectionError, "requests": requests,
     "Py4JNetworkError": Py4JNetworkError, "AnalysisException": AnalysisException, "PythonException": PythonException,
     "TRACE": "Traceback (most recent call last):\n  File x.py, line 1, in rows\n",
     "SQL": "org.apache.iceberg.jdbc.UncheckedSQLException: Failed",

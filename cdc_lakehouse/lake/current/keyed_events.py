@@ -475,8 +475,11 @@ def keys_changed_above(
             yield from digests
 
 
-BLOCKS: Final = pa.schema([("task", pa.int32()), ("events", pa.binary()), ("file", pa.string())])
-"""A block for a task: the task's number, and either the block itself (`events`) or its file."""
+BLOCKS: Final = pa.schema(
+    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
+)
+"""A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
+bytes."""
 TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """The input of tasks, by their number: rows with a pickled `plan`, and blocks."""
 
@@ -485,6 +488,7 @@ _Result = TypeVar("_Result")
 Work = Callable[[Sequence[_Plan], pa.Table], Iterable[_Result]]
 """Takes the plans of a task and its events, with the columns of `KEYED_EVENTS`."""
 
+_IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
 """The size of the event files that one reading task gets."""
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
@@ -543,12 +547,16 @@ def divided(
         keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
     parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
     blocks: list[dict[str, Any]] = []
-    for task, part in zip(found.tolist(), parts, strict=True):
-        file = None if directory is None else str(Path(directory, uuid.uuid4().hex))
-        with _local_disk(), pa.BufferOutputStream() if file is None else pa.OSFile(file, "wb") as sink:
-            with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_COMPRESSED if file is None else _PLAIN) as stream:
+    # One file: tasks times calls are too many for a disk.
+    file = None if directory is None else str(Path(directory, uuid.uuid4().hex))
+    with _local_disk(), contextlib.nullcontext() if file is None else pa.OSFile(file, "wb") as shared:
+        for task, part in zip(found.tolist(), parts, strict=True):
+            sink = shared or pa.BufferOutputStream()
+            start = sink.tell()
+            with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_PLAIN if shared else _COMPRESSED) as stream:
                 stream.write_table(part)
-            blocks.append({"task": task, "file": file, "events": None if file else sink.getvalue().to_pybytes()})
+            place = {"file": file, "start": start, "size": sink.tell() - start}
+            blocks.append({"task": task, **(place if shared else {"events": sink.getvalue().to_pybytes()})})
     return pa.RecordBatch.from_pylist(blocks, BLOCKS)
 
 
@@ -634,7 +642,8 @@ def events_of_blocks(rows: pa.Table) -> pa.Table:
     are skipped. Raises `TransientError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]
     with _local_disk():
-        for file in rows.column("file").drop_null().to_pylist():
+        for file, start, size in zip(*(rows.column(name).drop_null().to_pylist() for name in _IN_FILE), strict=True):
             with pa.OSFile(file) as source:
-                sources.append(source.read_buffer())
+                source.seek(start)
+                sources.append(source.read_buffer(size))
     return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])
