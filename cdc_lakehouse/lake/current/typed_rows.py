@@ -874,9 +874,9 @@ def _evaluated(text: str, zone: datetime.tzinfo) -> str:
     moment = datetime.datetime.fromisoformat(call[4])
     if function != "unix_timestamp":
         return f"({_OF_DATES[function].format(cast(text_literal(moment.isoformat(' ')), 'timestamp'))})"
+    moment = moment.replace(tzinfo=None)
     # The seconds of the time that clocks of the zone show: of the first where they show it twice. A time that they skip
     # is the end of the skip.
-    moment = moment.replace(tzinfo=None)
     first, second = (int(moment.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first > second:  # The clocks are put forward between the two.
         between = range(second, first + 1)
