@@ -6,7 +6,7 @@ import datetime
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,27 +33,57 @@ from cdc_lakehouse.sources import object_store
 from tests.kit import dumps
 from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.dumps import TSO
+from tests.kit.kills import Crash
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change
 from tests.pipeline import DAY, T0, Sink, events_of, lake_in
 
 
-class _Events:
-    """Decodes without a JVM, and notes the batches that are appended."""
+class Events:
+    """Stands for the table without a JVM: the files of each batch, and those that were read for what is bad in them."""
 
     def __init__(self) -> None:
-        self.appended, self.batches = Appended(), list[int]()
+        self.batches: dict[int, list[str]] = {}
+        self.read: list[str] = []
 
-    def writer(self) -> SimpleNamespace:
-        return SimpleNamespace(write=lambda events: list(events) and [])
+    def ensure(self) -> None:
+        return
 
-    def commit(self, _: Any, segments: Any) -> None:
-        self.batches.append(segments[0].batch)
+    def writer(self) -> Events:
+        return self
+
+    def write(self, decoded: Iterator[Any]) -> list[str]:
+        """No data file, once all is decoded."""
+        list(decoded)
+        return []
+
+    @property
+    def appended(self) -> Appended:
+        return Appended(max(self.batches, default=0), frozenset(self.batches))
+
+    def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
+        batch = segments[0].batch
+        assert batch not in self.batches
+        for segment in segments:
+            for replaced, _ in contents_of(segment.replaces):
+                self.batches[replaced].remove(segment.segment)
+        self.batches[batch] = list(data_files)
+
+    def counts(self, segments: Sequence[Segment]) -> pa.Table:
+        names = self.batches.get(segments[0].batch, [])
+        return pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS)
+
+    mark_decoded: Any = events.Events.mark_decoded
+
+    def decode(self, session: object, files: Sequence[SegmentFile], *_: object) -> DecodedFiles:
+        names = [file.segment for file in files]
+        self.read += names
+        return DecodedFiles(names, [], dict.fromkeys(names, 1))
 
 
-def fresh(lake: TestLake) -> tuple[FeedRun, list[int]]:
+def fresh(lake: TestLake) -> tuple[FeedRun, dict[int, list[str]]]:
     lake.session = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
-    run, events = lake.run(), _Events()
+    run, events = lake.run(), Events()
     vars(run)["events"] = events
     return run, events.batches
 
@@ -71,7 +101,7 @@ def test_a_file_that_is_too_large_waits_with_its_table(
     monkeypatch.setattr(object_store, "SEGMENT_LIMIT", (lake.sink / large).stat().st_size - 2)
     decoded, rejected = run.source.decode(landed)
     assert ([segment.segment for segment in decoded], list(rejected)) == (others, [])
-    assert appended == [2] * len(others)
+    assert [*appended] == [2] * len(others)
     (row,) = run.quarantine.open()
     assert (row.segment, row.error_class) == (large, "UnreadableSegment") and "larger than" in row.message
 
@@ -99,7 +129,7 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     run, appended = fresh(lake)
     ((batch, segments),) = run.segments.undecoded("file").items()
     decoded, _ = run.source.decode(segments)
-    assert (batch, [each.batch for each in decoded], appended) == (1, [2], [2])
+    assert (batch, [each.batch for each in decoded], [*appended]) == (1, [2], [2])
 
 
 @pytest.mark.parametrize("is_local", [True, False], ids=["seen at first", "seen by the task"])
@@ -117,7 +147,7 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     if not is_local:
         monkeypatch.setattr("cdc_lakehouse.pipeline.sink.find_unreadable", lambda *_: dict[str, str]())
     run, appended = lake.run(), list[int]()
-    vars(run.events).update(writer=_Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
+    vars(run.events).update(writer=Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
     ((_, segments),) = run.segments.undecoded("file").items()
     ((decoded,), _) = run.source.decode(segments)
     snapshot = table.current_snapshot()
@@ -139,7 +169,7 @@ def test_second_batch_that_was_not_marked_names_a_snapshot(lake: TestLake) -> No
     events_of(lake, appended=Appended(2, frozenset({1, 2})))
     run, made = lake.run(), SimpleNamespace(commit=lambda **_: 7)
     vars(run).update(iceberg=SimpleNamespace(transaction=lambda *_: made))
-    vars(run.events).update(writer=_Events().writer)
+    vars(run.events).update(writer=Events().writer)
     (_, first), (_, second) = run.segments.undecoded("file").items()
     run.source.decode(first)
     with pytest.raises(ConcurrentRunError):  # What stands for the commit has left the table as it was.
@@ -233,47 +263,6 @@ def test_cut_is_proved_by_its_rows_in_later_files(tmp_path: Path, case: Case, up
 DECODED_NOW: Any = {"size": 1, "state": "decoded", "landed_at": DAY}
 
 
-class Killed(BaseException):
-    pass
-
-
-class Events:
-    """Stands for the table: the files of each batch, and those that were read for what is bad in them."""
-
-    def __init__(self) -> None:
-        self.batches: dict[int, list[str]] = {}
-        self.read: list[str] = []
-
-    def ensure(self) -> None:
-        return
-
-    def writer(self) -> Events:
-        return self
-
-    @property
-    def appended(self) -> Appended:
-        return Appended(max(self.batches, default=0), frozenset(self.batches))
-
-    def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
-        batch = segments[0].batch
-        assert batch not in self.batches
-        for segment in segments:
-            for replaced, _ in contents_of(segment.replaces):
-                self.batches[replaced].remove(segment.segment)
-        self.batches[batch] = list(data_files)
-
-    def counts(self, segments: Sequence[Segment]) -> pa.Table:
-        names = self.batches.get(segments[0].batch, [])
-        return pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS)
-
-    mark_decoded: Any = events.Events.mark_decoded
-
-    def decode(self, session: object, files: Sequence[SegmentFile], *_: object) -> DecodedFiles:
-        names = [file.segment for file in files]
-        self.read += names
-        return DecodedFiles(names, [], dict.fromkeys(names, 1))
-
-
 class Play:
     """A feed of a sink, which begins with a dump of tables with two rows in a file each; positions count from the first
     dump's. `load` (`load TABLE`: again) shows the batches in `events`, the tables that are loaded and from where, files
@@ -316,10 +305,10 @@ class Play:
 
     def _killed(self, run: FeedRun) -> None:
         def ends(*_: object) -> None:
-            raise Killed
+            raise Crash
 
         vars(run.segments)["mark_decoded"] = ends
-        with pytest.raises(Killed):
+        with pytest.raises(Crash):
             Steps(run).upto(load)
 
     def do_kill_committed(self, *again: str) -> None:
@@ -327,7 +316,7 @@ class Play:
 
     def do_kill(self, *again: str) -> None:
         def ends() -> None:
-            raise Killed
+            raise Crash
 
         run = self.run([f"d.{table}" for table in again])
         vars(run).update(events=SimpleNamespace(ensure=ends))
@@ -336,8 +325,8 @@ class Play:
     def do_kill_unrecorded(self) -> None:
         steps = Steps(self.run())
         with self.monkeypatch.context() as patch:
-            patch.setattr("cdc_lakehouse.pipeline.steps._evolve", lambda *_: (_ for _ in ()).throw(Killed))
-            with pytest.raises(Killed):
+            patch.setattr("cdc_lakehouse.pipeline.steps._evolve", lambda *_: (_ for _ in ()).throw(Crash))
+            with pytest.raises(Crash):
                 steps.upto(load)
 
     def do_load(self, *again: str) -> None:
@@ -417,11 +406,11 @@ def test_files_that_no_table_takes_are_deleted(tmp_path: Path, monkeypatch: pyte
     part = UpdatedTable(0, TableName("d", "a"), [json.dumps({"file-path": f"file://{unused}"})])
 
     def committed(*_: object) -> None:
-        raise Killed
+        raise Crash
 
     monkeypatch.setattr(dump, "decode_segments", lambda *_: DecodedFiles(typed=[part]))
     monkeypatch.setattr(play.events, "commit", committed)
     play.begun = False
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         Steps(play.run()).upto(load)
     assert not unused.exists()
