@@ -230,30 +230,6 @@ def test_csv_of_other_options_has_a_problem_for_each_line(wrong: dict[str, Any])
     assert [event["value"] for event in found if event["problem"]] == [GOOD[0]] * 1000
 
 
-@pytest.mark.parametrize("piece", [32, 64, 100, 1 << 20])
-def test_csv_updates_of_two_rows_are_paired(piece: int) -> None:
-    rows = [
-        "D true 1", "I true 2", "D true 3", "D true 4", "I true 5", "I true 6", "D false 7", "I true 8", "D true 9",
-        "I false 10", "D true 11", "I true 12 6", "D true 13", "I true 14 5 u", "D true 15", "garbage", "I true 16",
-        "U true 17", "I true 18", "D true 19",
-    ]  # fmt: skip
-    content = ""
-    for row in rows:
-        op, *rest = row.split()
-        is_update, number, stamp, table, *_ = [*rest, *["", "", "5", "t"][len(rest) :]]
-        content += f'"{op}","{table}","d",{stamp},{is_update},{number}\n' if rest else f"{op}\n"
-    context = csv_context(csv_options(output_old_value=True), ["n"], of=("d", "t"))
-    found = read_csv(content.encode(), context, piece)
-    assert [(e["line"], e["op"], (e["before"] or {}).get("n"), (e["after"] or {}).get("n")) for e in found] == [
-        (1, "U", "1", "2"),
-        (3, "D", "3", None), (4, "U", "4", "5"), (6, "I", None, "6"),
-        (7, "D", "7", None), (8, "I", None, "8"), (9, "D", "9", None), (10, "I", None, "10"),
-        (11, "D", "11", None), (12, "I", None, "12"), (13, "D", "13", None), (14, None, None, None),
-        (15, "D", "15", None), (16, None, None, None), (17, "I", None, "16"), (18, "U", None, "17"),
-        (19, "I", None, "18"), (20, "D", "19", None),
-    ]  # fmt: skip
-
-
 def test_csv_header_and_first_row() -> None:
     header = Encoder(csv_options(output_field_header=True), ['q"uote', "b\\", "c"]).header()
     fields = ["D", "parcels", "shop", "450000000000000002", "2", "c\r\n", None]
