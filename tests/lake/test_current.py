@@ -21,6 +21,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.errors import UnreadableTableError
+from cdc_lakehouse.lake import names
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables, ShownState, plan_tags, schema_fingerprint, shown_state
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -225,9 +226,17 @@ def encoded(name: str) -> str:
     return " and ".join(dict.fromkeys((encode_table(text), encode_namespace(text))))
 
 
+def properties() -> str:
+    """The names of properties and of entries in summaries, in the order of the module."""
+    found = [value for value in vars(names).values() if isinstance(value, str) and value.startswith("cdc.")]
+    return " ".join(name.removeprefix("cdc.") for name in found)
+
+
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/current.txt"), ids=str)
 def test_tags_and_names_are_those_of_the_case(case: Case, update: bool) -> None:
-    case.compare(evaluated(case, {"tags_changed": tags_changed, "encoded": encoded}), update=update)
+    case.compare(
+        evaluated(case, {"tags_changed": tags_changed, "encoded": encoded, "properties": properties}), update=update
+    )
 
 
 def parts_in_spark(sql: str) -> list[str]:

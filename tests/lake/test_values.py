@@ -264,6 +264,17 @@ def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
 # --- DuckDB's SQL ---
 
 
+@pytest.mark.parametrize(
+    ("value", "iceberg", "kind"),
+    [
+        (True, "boolean", "BOOLEAN"), (b"", "binary", "BLOB"), (None, "int", "INTEGER"),
+        (None, "decimal(10,2)", "DECIMAL(10,2)"), (None, "list<float>", "FLOAT[]"),
+    ],
+)  # fmt: skip
+def test_literal_that_no_text_shows_has_value_and_type(value: Any, iceberg: str, kind: str) -> None:
+    assert rows_of([value], iceberg, "value", "typeof(value)") == [(value, kind)]
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_a_literal_and_a_name(text: str) -> None:
     # MySQL has no names with U+0000.

@@ -38,7 +38,7 @@ from tests.kit.shop import check_shop, shop_of
 from tests.kit.waiting import until
 from tests.lake import CREATE, NOON, change
 from tests.servers import tools
-from tests.servers.buckets import S3Bucket
+from tests.servers.buckets import Bucket, Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.process import free_port, running
 from tests.servers.proxy import proxy_before
@@ -289,12 +289,14 @@ Processes = Sequence[subprocess.Popen[bytes]]
 @dataclass(frozen=True)
 class Place:
     """Where two feeds have their tables: `sections` of the configuration, with what is secret in `environment`. `kill`
-    ends runs at a moment that it draws, and `read` looks at the tables in the end."""
+    ends runs at a moment that it draws, and `read` looks at the tables in the end. The second feed has its
+    sink in `bucket`, if there is one."""
 
     sections: dict[str, Any]
     environment: dict[str, str]
     kill: Callable[[random.Random, Processes], object]
     read: Callable[[Callable[[str], str]], object] = lambda connect: None
+    bucket: Bucket | None = None
 
 
 @contextlib.contextmanager
@@ -346,7 +348,7 @@ def in_rest_catalog(installed: Installed, s3: S3Server, directory: Path) -> Iter
             assert rows_in_duckdb(printed, keys) == [(len(shop_of(directory / "north/sink").content["orders"]),)]
 
         with running(server, port, directory / "rest.log"):
-            yield Place(sections, environment, kill, read)
+            yield Place(sections, environment, kill, read, bucket)
 
 
 def end(runs: Processes) -> None:
@@ -370,6 +372,10 @@ def test_two_feeds_in_a_catalog_are_true_after_kills(
         feeds.append({**feed, "name": name, "namespace": name, "source": source})
     of, server = {"sql": (in_postgres, "postgres"), "rest": (in_rest_catalog, "s3")}[catalog]
     with of(installed, request.getfixturevalue(server), tmp_path) as place:
+        mirrors = [Mirror(tmp_path / "south/sink", place.bucket)] if place.bucket else []
+        if place.bucket:
+            feeds[1]["source"]["uri"] = place.bucket.uri
+            mirrors[0].sync()
         config.write_text(yaml.safe_dump({**place.sections, "feeds": feeds}), encoding="utf-8")
         env = {
             "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS),
@@ -382,6 +388,8 @@ def test_two_feeds_in_a_catalog_are_true_after_kills(
                 for name in names:
                     more = ["--directory", str(tmp_path / name), "--follow", "--batches", "1", "--pause", "0.1"]
                     installed.run("cdc-lakehouse", "sample", *more)
+                    for mirror in mirrors:
+                        mirror.sync()
                     command = [installed.program("cdc-lakehouse"), "run", "--feed", name]
                     run = running(command, None, tmp_path / f"{name}.log", installed.variables(env), tmp_path)
                     runs.append(stack.enter_context(run))

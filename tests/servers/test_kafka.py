@@ -410,17 +410,23 @@ class Played:
                 said = list[str]()
                 for (topic, number), own in itertools.groupby(batch.segments, lambda each: each.partition):
                     parts = list(own)
+                    assert all(before.end == after.start for before, after in itertools.pairwise(parts))
                     count = sum(each.records for each in parts)
                     said.append(f"{topic}/{number} from {parts[0].start} to {parts[-1].end}: {count}")
                 return [*(said or ["nothing"]), *(f"{type(each).__name__}: {each}" for each in faults)]
             case "values":
                 found = ((value or b"").decode() for value in feed.values(place, topic))
-                return [" ".join(each if len(each) < 99 else f"{each[0]}*{len(each)}" for each in found) or "nothing"]
+                return [" ".join(map(shortened, found)) or "nothing"]
             case "ends":
                 return [json.dumps(feed.ends(), sort_keys=True)]
             case _:
                 raise ValueError(word)
         return []
+
+
+def shortened(text: str) -> str:
+    """A long text of one letter as `texts` takes it; others as they are."""
+    return f"{text[0]}*{len(text)}" if len(text) > 98 and text == text[0] * len(text) else text
 
 
 def texts(word: str) -> list[bytes]:

@@ -139,6 +139,7 @@ def played(case: Case, bucket: Bucket) -> Iterator[str]:
     for line in case.own:
         word, path, number, *how = *shlex.split(line), "", ""
         of: dict[str, Any] = {"etag": seen[path].etag} if "listed" in how else {}
+        pieces = list[bytes]()
         try:
             match word:
                 case "put":
@@ -155,13 +156,14 @@ def played(case: Case, bucket: Bucket) -> Iterator[str]:
                 case "head":
                     said = store.head(path, int(number), **of).decode()
                 case "pieces":
-                    pieces = list(store.pieces(path, int(number), **of))
+                    pieces.extend(store.pieces(path, int(number), **of))
                     said = b"|".join(pieces).decode() or f"{len(pieces)} pieces"
                 case _:
                     store.check()
                     said = store.uri.replace(uri, "<uri>")
         except CdcError as error:
             said = f"{type(error).__name__}: {error}".replace(uri, "<uri>").replace(bucket.name, "<bucket>")
+            said = " after ".join([said, *(repr(piece) for piece in pieces)])  # None comes before a refusal.
         yield f"{line}: {said or 'nothing'}"
 
 

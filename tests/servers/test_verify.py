@@ -9,6 +9,7 @@ import json
 import random
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -280,7 +281,8 @@ def changed(changes: Sequence[str], rows: list[Row]) -> None:
 
 def shown(table: TableResult) -> str:
     told = sorted(" ".join([each.kind, *each.key.values(), *each.columns]) for each in table.differences)
-    assert len(told) == table.differing_keys
+    counts = {"missing": table.missing, "extra": table.extra, "different": table.different}
+    assert Counter(each.kind for each in table.differences) == Counter(counts)
     told += [f"{table.changing} changing"] * bool(table.changing) + [table.reason or ""] * bool(table.reason)
     told += ["in many buckets"] * (3 < table.different_buckets < table.buckets)
     told += [f"{column} is left out: {why}" for column, why in table.left_out.items()]
