@@ -46,17 +46,13 @@ def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
     for images in _IMAGES:
         # fastavro's writer knows the branch of a symbol without its name, and not always with it.
         if isinstance(row := record[images], list):
-            record[images] = [_symbol(image) for image in row]
+            record[images] = [image[1] if image and image[0] == "EmptyObject" else image for image in row]
     out = io.BytesIO()
     if born is None:
         fastavro.schemaless_writer(out, OLDER, record)
     else:
         fastavro.schemaless_writer(out, NEWER, {**record, "bornTimestamp": born})
     return out.getvalue()
-
-
-def _symbol(image: Image) -> object:
-    return image[1] if image is not None and image[0] == "EmptyObject" else image
 
 
 def row_body(columns: Sequence[tuple[str, int, Image]], **values: Any) -> bytes:

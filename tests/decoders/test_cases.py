@@ -67,7 +67,9 @@ def dump_contexts(settings: Mapping[str, Any]) -> Iterator[Any]:
         yield dump_context(notation, columns, **options)
 
 
-def event_text(event: Mapping[str, Any], record: bytes) -> str:
+def event_text(event: Mapping[str, Any], record: bytes, *, of_cell: bool = False) -> str:
+    if of_cell:
+        return event["problem"] or text_of(json.dumps(event["after"]["v"], ensure_ascii=False))
     before, after = (
         None if event[name] is None else json.dumps(event[name], ensure_ascii=False) for name in ("before", "after")
     )
@@ -132,27 +134,22 @@ def results_of(case: Case) -> list[str]:
         pieces = PIECES
         for gap in map(bytes_of, settings.get("gaps", ["␊"])):
             events = found_in(read, record, settings, gap, pieces)
-            found.append([value_text(e) if "cell" in settings else event_text(e, record) for e in events])
+            found.append([event_text(each, record, of_cell="cell" in settings) for each in events])
             pieces = PIECES[-1:]
     assert all(each == found[0] for each in found), found
-    return found[0] if "base" not in settings else topic_results(record, edited(settings["base"], []), found[0])
-
-
-def value_text(event: Mapping[str, Any]) -> str:
-    return event["problem"] or text_of(json.dumps(event["after"]["v"], ensure_ascii=False))
-
-
-def topic_results(value: bytes, usual: bytes, of_file: list[str]) -> list[str]:
-    """What a file has, and a topic where that differs, of the message between two others, however they are read."""
-    together, one_by_one = (_topic_results(value, usual, is_strict) for is_strict in (False, True))
+    if "base" not in settings:
+        return found[0]
+    # And a topic where that differs, of the message between two others, however they are read.
+    usual = edited(settings["base"], [])
+    together, one_by_one = (topic_results(record, usual, is_strict) for is_strict in (False, True))
     assert one_by_one == together
-    is_usual = usual_messages("ticdc-canal-json", [usual, value, usual]) == 3
+    is_usual = usual_messages("ticdc-canal-json", [usual, record, usual]) == 3
     # What Python's parser says of text that is not JSON differs between versions of Python.
-    shown = [re.sub(r"( not JSON): .*", r"\1", f"topic: {each}") for each in together if together != of_file]
-    return of_file + shown + ["usual"] * is_usual
+    shown = [re.sub(r"( not JSON): .*", r"\1", f"topic: {each}") for each in together if together != found[0]]
+    return found[0] + shown + ["usual"] * is_usual
 
 
-def _topic_results(value: bytes, usual: bytes, is_strict: bool) -> list[str]:
+def topic_results(value: bytes, usual: bytes, is_strict: bool) -> list[str]:
     reading = Reading("ticdc-canal-json", is_strict=is_strict)
     reading.read([[usual, value, usual]])
     (summary,) = reading.summaries.values()

@@ -185,14 +185,13 @@ def messages(name: str = TICDC) -> list[bytes]:
             file = packed.extractfile(member) if member.name.endswith(".jsonl") else None
             values = (json.loads(line)["value"] for line in file or ())
             found += [value.encode() for value in values if value is not None]
-    return found if name == TICDC else [_of_canal(json.loads(value)) for value in found]
-
-
-def _of_canal(said: dict[str, Any]) -> bytes:
-    del said["_tidb"]
-    if not said["isDdl"] and said["old"] is not None:
-        said["old"] = [{k: v for k, v in said["old"][0].items() if v != said["data"][0].get(k)}]
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    for number, value in enumerate(found if name != TICDC else ()):
+        said = json.loads(value)
+        del said["_tidb"]
+        if not said["isDdl"] and said["old"] is not None:
+            said["old"] = [{k: v for k, v in said["old"][0].items() if v != said["data"][0].get(k)}]
+        found[number] = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    return found
 
 
 def read(name: str, values: Values, **how: Any) -> tuple[list[Any], Any]:

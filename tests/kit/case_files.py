@@ -44,10 +44,13 @@ class Case:
         return found
 
     def compare(self, results: Sequence[str], *, update: bool) -> None:
-        if update:
-            _rewrite(self, results)
-        else:
+        if not update:
             assert list(results) == self.results
+            return
+        blocks = _blocks(self.file)
+        inputs = [line for line in blocks[self.number].splitlines() if not line.startswith(INDENT)]
+        blocks[self.number] = "\n".join([*inputs, *(f"{INDENT}{line}" for line in results)])
+        self.file.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 def evaluated(case: Case, names: Mapping[str, Any]) -> list[str]:
@@ -83,13 +86,6 @@ def _cases(file: Path) -> Iterator[Case]:
 
 def _blocks(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").strip("\n").split("\n\n")
-
-
-def _rewrite(case: Case, results: Sequence[str]) -> None:
-    blocks = _blocks(case.file)
-    inputs = [line for line in blocks[case.number].splitlines() if not line.startswith(INDENT)]
-    blocks[case.number] = "\n".join([*inputs, *(f"{INDENT}{line}" for line in results)])
-    case.file.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 # --- Bytes in case files ---

@@ -90,18 +90,15 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
     for batch in batches:
         batch.validate(full=True)
         assert batch.select(DECODED.names).schema == DECODED
-        found += map(_parsed, batch.to_pylist())
+        for event in batch.to_pylist():
+            parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
+            del parsed["strict"]  # It says who read it.
+            texts = {name.removeprefix(TEXT_OF): parsed.pop(name) for name in event if name.startswith(TEXT_OF)}
+            assert not texts or event["problem"] or texts == parsed["after"]
+            if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
+                parsed["value"] = json.loads(event["value"])
+            found.append(parsed)
     return found
-
-
-def _parsed(event: dict[str, Any]) -> dict[str, Any]:
-    parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
-    del parsed["strict"]  # It says who read it.
-    texts = {name.removeprefix(TEXT_OF): parsed.pop(name) for name in event if name.startswith(TEXT_OF)}
-    assert not texts or event["problem"] or texts == parsed["after"]
-    if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
-        parsed["value"] = json.loads(event["value"])
-    return parsed
 
 
 def images(events: Iterable[Mapping[str, Any]]) -> list[Any]:

@@ -326,7 +326,11 @@ class Player:
                 where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
                 trigger = f"test_{database}_{name}_{table}"
                 refuse = "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
-                execute = functools.partial(_in_catalog, lake)
+
+                def execute(statement: str) -> None:
+                    with open_catalog(lake) as catalog:
+                        catalog.execute(statement)
+
                 execute(f"CREATE TRIGGER {trigger} BEFORE {table} ON iceberg_tables WHEN {where} {refuse}")
                 self._undo.append(lambda: execute(f"DROP TRIGGER {trigger}"))
             case "rebuild":
@@ -637,11 +641,6 @@ class Player:
             return
         found = cdc_lakehouse.read(lake.config, name, as_of=at, last_good=how == "last-good")
         same("rows", _texts(found.drop(["_commit_ts"])), rows(rest.removeprefix("= ")))
-
-
-def _in_catalog(lake: TestLake, statement: str) -> None:
-    with open_catalog(lake) as catalog:
-        catalog.execute(statement)
 
 
 def _in_parentheses(text: str) -> tuple[str, str]:

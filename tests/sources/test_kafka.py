@@ -63,21 +63,17 @@ def _topics(text: str) -> list[Topic]:
     return found
 
 
-def _landed(text: str) -> LandedOffsets:
-    """`a=7,1`: everything before these offsets of its partitions."""
-    pairs = (each.partition("=")[::2] for each in text.split())
-    topics = {name: LandedTopic("id", dict(enumerate(map(int, ends.split(","))))) for name, ends in pairs}
-    return LandedOffsets(topics, began=bool(topics))
-
-
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases" / "pending.txt"), ids=str)
 def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
+    """The lake has `a=7,1`: everything before these offsets of its partitions."""
     given = dict(line.split(": ", 1) for line in case.given)
-    settings = yaml.safe_load(given.get("source", "{}"))
-    pending = find_pending(source(**settings), _topics(given["brokers have"]), _landed(given.get("lake has", "")))
+    settings, topics = yaml.safe_load(given.get("source", "{}")), _topics(given["brokers have"])
+    ends = (each.partition("=")[::2] for each in given.get("lake has", "").split())
+    there = {name: LandedTopic("id", dict(enumerate(map(int, of.split(","))))) for name, of in ends}
+    pending = find_pending(source(**settings), topics, LandedOffsets(there, began=bool(there)))
     offsets = [f"{partition}: {start}-{end}" for partition, (start, end) in pending.offsets.items()]
     assert pending.records == sum(end - start for start, end in pending.offsets.values())
-    assert pending.ids.keys() == {topic.name for topic in _topics(given["brokers have"])}
+    assert pending.ids.keys() == {topic.name for topic in topics}
     case.compare([*offsets, *map(str, pending.faults)], update=update)
 
 
