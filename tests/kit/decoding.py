@@ -48,8 +48,7 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
 
 
 def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: FileContext | None = None) -> Events:
-    parts = [content] if isinstance(content, bytes) else content
-    return _events(ticdc_canal_json.decode(connection(), parts, context or json_context(), piece=piece))
+    return _events(ticdc_canal_json.decode(connection(), _parts(content), context or json_context(), piece=piece))
 
 
 def csv_context(
@@ -64,8 +63,7 @@ def csv_context(
 
 
 def read_csv(content: bytes | Sequence[bytes], context: FileContext, piece: int = 1 << 20) -> Events:
-    parts = [content] if isinstance(content, bytes) else content
-    return _events(csv.decode(connection(), parts, context, piece=piece))
+    return _events(csv.decode(connection(), _parts(content), context, piece=piece))
 
 
 def dump_context(
@@ -80,8 +78,11 @@ def dump_context(
 
 
 def read_dump(parts: bytes | Iterable[bytes], context: DumpContext, piece: int = 1 << 20) -> Events:
-    parts = [parts] if isinstance(parts, bytes) else parts
-    return _events(decode_rows(connection(), iter(parts), context, piece=piece))
+    return _events(decode_rows(connection(), iter(_parts(parts)), context, piece=piece))
+
+
+def _parts(content: Any) -> Any:
+    return [content] if isinstance(content, bytes) else content
 
 
 def _events(batches: Iterator[pa.RecordBatch]) -> Events:

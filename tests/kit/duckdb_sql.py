@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from cdc_lakehouse.duckdb_sql import database, identifier, literal
@@ -22,8 +22,3 @@ def rows_of(values: Iterable[Any], iceberg: str, *expressions: str, name: str = 
     listed = ", ".join(f"({number}, {literal(value, iceberg)})" for number, value in enumerate(values))
     table = f"(VALUES {listed}) AS t(number, {identifier(name)})"
     return connection().execute(f"SELECT {', '.join(expressions)} FROM {table} ORDER BY number").fetchall()
-
-
-def of(values: Sequence[Any], iceberg: str, expression: str) -> list[Any]:
-    """One expression of each of the values."""
-    return [value for (value,) in rows_of(values, iceberg, expression)]

@@ -86,16 +86,12 @@ def framed_snappy(content: bytes, size: int = 65536) -> bytes:
     )
 
 
-def zstd(content: bytes) -> bytes:
-    return pa.Codec("zstd").compress(content, asbytes=True)
-
-
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": lambda content: content,
     # Without the time, so that the bytes are the same in each process.
     ".gz": lambda content: gzip.compress(content, mtime=0),
     ".snappy": framed_snappy,
-    ".zst": zstd,
+    ".zst": lambda content: pa.Codec("zstd").compress(content, asbytes=True),
 }
 
 

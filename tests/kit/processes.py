@@ -41,11 +41,8 @@ def started(config: Path, home: Path, *words: str) -> contextlib.AbstractContext
 
 def in_session(leader: int) -> list[int]:
     """Processes of a session that are not over."""
-    return [
-        process
-        for process in _all()
-        if (about := _about(process)) is not None and about[3] == str(leader) and about[0] != "Z"
-    ]
+    found = {process: _about(process) for process in _all()}
+    return [process for process, (state, *_, session) in found.items() if session == str(leader) and state != "Z"]
 
 
 def descendants(root: int) -> list[int]:
@@ -63,19 +60,16 @@ def descendants(root: int) -> list[int]:
 
 def parent_of(process: int) -> int:
     """0 where it is gone."""
-    about = _about(process)
-    return 0 if about is None else int(about[1])
+    return int(_about(process)[1])
 
 
 def works(process: int) -> bool:
     """Whether it has the processor, or waits for it."""
-    about = _about(process)
-    return about is not None and about[0] == "R"
+    return _about(process)[0] == "R"
 
 
 def is_stopped(process: int) -> bool:
-    about = _about(process)
-    return about is not None and about[0] == "T"
+    return _about(process)[0] == "T"
 
 
 def command_of(process: int) -> str:
@@ -89,8 +83,8 @@ def _all() -> list[int]:
     return [int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()]
 
 
-def _about(process: int) -> list[str] | None:
-    """State, parent, group and session, behind the name, which may hold anything."""
+def _about(process: int) -> list[str]:
+    """State, parent, group and session, behind the name, which may hold anything; of none that is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
-    return None
+    return ["", "0", "0", "0"]
