@@ -23,7 +23,7 @@ from cdc_lakehouse.changelog.stored import to_json
 from cdc_lakehouse.commands.init import ENGINES
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake import names as properties
-from cdc_lakehouse.lake import tables
+from cdc_lakehouse.lake.tables import checkpoints, lease, quarantine, records, schema_history, segments, source_metadata
 from cdc_lakehouse.lake.tables.small_table import schema_of
 from tests.kit.dagster_feed import feed_named, keys
 
@@ -99,15 +99,15 @@ def words(node: ast.AST) -> str:
 # --- Names that pages list ---
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    "segments": tables.segments.SCHEMA,
-    "records": schema_to_pyarrow(tables.records.SCHEMA, include_field_ids=False),
+    "segments": segments.SCHEMA,
+    "records": schema_to_pyarrow(records.SCHEMA, include_field_ids=False),
     "events": EVENTS,
-    "schema_history": tables.schema_history.SCHEMA,
-    "quarantine": tables.quarantine.SCHEMA,
-    "checkpoints": tables.checkpoints.SCHEMA,
-    "decisions": schema_of(tables.quarantine.Decision),
-    "frontier": tables.schema_history.FRONTIER_SCHEMA,
-    "signals": tables.source_metadata.SCHEMA,
+    "schema_history": schema_history.SCHEMA,
+    "quarantine": quarantine.SCHEMA,
+    "checkpoints": checkpoints.SCHEMA,
+    "decisions": schema_of(quarantine.Decision),
+    "frontier": schema_history.FRONTIER_SCHEMA,
+    "signals": source_metadata.SCHEMA,
 }
 """The machinery tables that have rows."""
 
@@ -151,15 +151,15 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
     ),
     "column of the lease": (
         lambda: found(r"`(\w+)` \(string\)", section(TABLES, "`lease`")),
-        lambda: {*tables.lease._SCHEMA.names},
+        lambda: {*lease._SCHEMA.names},
     ),
     "kinds of segments": (
         lambda: found(r"(?:^|; )`(\w+)`(?= of|:)", meaning(section(TABLES, "`segments`"), "kind")),
-        lambda: {*get_args(tables.segments.Kind)},
+        lambda: {*get_args(segments.Kind)},
     ),
     "kinds of signals": (
         lambda: first_cells(section(TABLES, "`signals`").partition("| kind |")[2]),
-        lambda: {*get_args(get_type_hints(tables.source_metadata.Signal)["kind"])},
+        lambda: {*get_args(get_type_hints(source_metadata.Signal)["kind"])},
     ),
     "properties": (
         lambda: found(r"`(cdc\.[a-z-]+\.?)(?:<topic>)?`", TABLES),

@@ -11,6 +11,8 @@ import decimal
 import json
 import re
 import struct
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,36 @@ def true_rows(table: dict[str, Any]) -> list[tuple[Any, ...]]:
     types = [column["type"] for column in table["columns"]]
     rows = [tuple(true_value(cell, type) for cell, type in zip(row, types, strict=True)) for row in table["rows"]]
     return sorted(rows, key=repr)
+
+
+def differences(
+    table: Any, columns: Sequence[tuple[str, str]], rows: Sequence[Any], *, left_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """By column, what a table of the lake has other than a server that shows these rows: cells of `text` and `hex`."""
+    wrong, arrow = dict[str, Any](), table.scan().to_arrow()
+    for place, (column, kind) in enumerate(columns):
+        if column in left_out:
+            continue
+        wanted = sorted(repr(_shown(row[place], kind)) for row in rows)
+        values = arrow[column].to_pylist()
+        if kind == "float":
+            values = [value if value is None else f"{value:.5e}" for value in values]
+        else:
+            values = [seen_value(value, kind) for value in values]
+        both = zip_longest(wanted, sorted(map(repr, values)))
+        if unequal := [pair for pair in both if pair[0] != pair[1]]:
+            wrong[f"{column} {kind}"] = unequal[:4]
+    return wrong
+
+
+def _shown(cell: dict[str, Any], kind: str) -> Any:
+    text, digits = cell["text"], cell["hex"]
+    if digits is None:
+        return None
+    if kind.startswith("bit"):
+        return true_value(int(digits, 16), kind)
+    if iceberg_type(kind) == "binary":
+        return bytes.fromhex(digits)
+    if kind == "float":
+        return f"{float(text):.5e}"  # The server prints six digits.
+    return true_value(json.loads(text) if kind == "json" else text, kind)

@@ -131,17 +131,10 @@ def read(reader: table.RecordReader) -> dict[tuple[str, int, int], list[dict[str
 def row_of(record: Record, batch: int) -> dict[str, Any]:
     (topic, number), offset, of_batch, time_ms, value = record
     return {
-        "feed_date": f"1970-01-{time_ms // DAY_MS + 1:02d}",
-        "topic": topic,
-        "partition": number,
-        "offset": offset,
-        "time_ms": time_ms,
-        "key": b"k",
-        "value": value,
-        "segment": f"{topic}/{number}/{0:020d}",
-        "batch": batch,
+        "feed_date": f"1970-01-{time_ms // DAY_MS + 1:02d}", "topic": topic, "partition": number, "offset": offset,
+        "time_ms": time_ms, "key": b"k", "value": value, "segment": f"{topic}/{number}/{0:020d}", "batch": batch,
         "is_before": of_batch < batch,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "stored"), [

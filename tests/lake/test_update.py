@@ -278,14 +278,8 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
             return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
 
     play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
-    first = [
-        "10 I id=1 p=1 v=1",
-        "11 I id=2 p=20 v=2",
-        "11 I id=3 p=30 v=2",
-        "run",
-        "alter 50 id int key, p int, v int",
-    ]
-    play.steps([*first, "60 U id=2 p=20 v=3", "run"])
+    play.steps(["10 I id=1 p=1 v=1", "11 I id=2 p=20 v=2", "11 I id=3 p=30 v=2", "run"])
+    play.steps(["alter 50 id int key, p int, v int", "60 U id=2 p=20 v=3", "run"])
     play.rows = [row for row in play.rows if row["id"] != 1]
     found = play.steps(["12 U id=1 v=5 in again", "61 U id=2 v=7 in again", "recompute above 100 again"])
     assert found[:-1] == ["2, 20, 7 @61", "3, 30, 2 @11"], found

@@ -11,7 +11,6 @@ And DuckDB's SQL as text: literals are the values that they are of, and a bound 
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
 import json
 import os
@@ -145,19 +144,12 @@ def placed(case: Case) -> Iterator[str]:
     yield from (shown[value] for (value,) in connection().execute(query).fetchall())
 
 
-@pytest.mark.parametrize("case", CASES["parsing"], ids=str)
-def test_text_is_value_of_its_type_or_reported(case: Case, update: bool) -> None:
-    case.compare(list(parsed(case)), update=update)
+KINDS: Final = {"parsing": parsed, "writing": texts_of, "conversions": converted, "partitions": placed}
 
 
-@pytest.mark.parametrize("case", CASES["writing"], ids=str)
-def test_value_is_written_as_source_has_it(case: Case, update: bool) -> None:
-    case.compare(list(texts_of(case)), update=update)
-
-
-@pytest.mark.parametrize("case", CASES["conversions"], ids=str)
-def test_value_is_converted_or_lost(case: Case, update: bool) -> None:
-    case.compare(list(converted(case)), update=update)
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in CASES[kind]], ids=str)
+def test_values_are_those_of_the_case(kind: str, case: Case, update: bool) -> None:
+    case.compare(list(KINDS[kind](case)), update=update)
 
 
 _IN_OWN_WAY: Final = re.compile("float|double|.*zerofill")
@@ -194,11 +186,6 @@ def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) ->
             ):
                 wrong.append((question["types"], text, answer, value, is_lost, is_zero))
     assert not wrong
-
-
-@pytest.mark.parametrize("case", CASES["partitions"], ids=str)
-def test_partition_has_its_rows(case: Case, update: bool) -> None:
-    case.compare(list(placed(case)), update=update)
 
 
 def test_partition_has_the_rows_that_mysql_removes_with_it() -> None:
@@ -242,10 +229,6 @@ ALL_TYPES: Final = [
 ]  # fmt: skip
 
 
-def _is_null_of(iceberg: str, value: str) -> str:
-    return f"{value} IS NULL AND typeof({value}) = typeof({cast('NULL', iceberg)})"
-
-
 @pytest.mark.parametrize("how", [{"database": "mysql", "zone": "America/New_York"}, {"zero_dates": "string"}])
 def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
     """Of every pair that there is a conversion for."""
@@ -255,7 +238,8 @@ def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
             null = convert_through(cast("NULL", read.type_of(old)), [old, new], read)
         except DdlError:
             continue
-        expressions.append(let(null, functools.partial(_is_null_of, read.type_of(new))))
+        typed = cast("NULL", read.type_of(new))
+        expressions.append(let(null, f"{{0}} IS NULL AND typeof({{0}}) = typeof({typed})".format))
     assert len(expressions) > 300
     for start in range(0, len(expressions), 100):
         assert set(rows_of([None], "int", *expressions[start : start + 100])[0]) == {True}

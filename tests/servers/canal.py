@@ -22,7 +22,7 @@ from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
-from tests.canal_truth import differences
+from tests.kit.truth import differences
 from tests.servers.mysql import MySqlServer, Session
 from tests.servers.process import free_port, running
 from tests.servers.tools import canal

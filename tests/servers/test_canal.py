@@ -51,7 +51,7 @@ from tests.servers.canal import (
     executed,
     holds,
 )
-from tests.servers.mysql import MySqlServer
+from tests.servers.mysql import MySqlServer, Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
@@ -312,26 +312,20 @@ def test_values_under_names_of_newer_columns_hold_a_table(
 def dump(mysql: MySqlServer, root: Path) -> None:
     """A dump of database `d`, as mydumper writes it; bytes of all values as the server has them."""
     tables: list[DumpTable] = []
-    lock, session = mysql.connect(), mysql.connect(conv=pymysql.converters.encoders, use_unicode=False)
-    with lock, lock.cursor() as locking, session, session.cursor() as cursor:
-
-        def answer(statement: str) -> list[Any]:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-        locking.execute("FLUSH TABLES WITH READ LOCK")
-        for statement in ("SET NAMES binary", "SET time_zone = '+00:00'", "START TRANSACTION WITH CONSISTENT SNAPSHOT"):
-            cursor.execute(statement)
-        (file, offset), gtid = binlog_end(mysql), executed(mysql)
-        locking.execute("UNLOCK TABLES")
-        for name in [row[0].decode() for row in answer("SHOW TABLES FROM d")]:
-            of = f"d.{quoted(name)}"
-            statement = answer(f"SHOW CREATE TABLE {of}")[0][1].decode()
-            shown = {row[0].decode(): row[5].decode() for row in answer(f"SHOW COLUMNS FROM {of}")}
-            columns = {column: "x AS (x)" if "GENERATED" in extra else "x" for column, extra in shown.items()}
-            own = [quoted(column) for column, kind in columns.items() if kind == "x"]
-            rows = answer(f"SELECT {', '.join(own)} FROM {of}")
-            tables.append(DumpTable("d", name, columns, rows, statement=statement))
+    lock, session = Session(mysql), Session(mysql, conv=pymysql.converters.encoders, use_unicode=False)
+    lock.run("FLUSH TABLES WITH READ LOCK")
+    session.run("SET NAMES binary", "SET time_zone = '+00:00'", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    (file, offset), gtid = binlog_end(mysql), executed(mysql)
+    lock.run("UNLOCK TABLES")
+    for name in [row[0].decode() for row in session.rows("SHOW TABLES FROM d")]:
+        of = f"d.{quoted(name)}"
+        statement = session.rows(f"SHOW CREATE TABLE {of}")[0][1].decode()
+        shown = {row[0].decode(): row[5].decode() for row in session.rows(f"SHOW COLUMNS FROM {of}")}
+        columns = {column: "x AS (x)" if "GENERATED" in extra else "x" for column, extra in shown.items()}
+        own = [quoted(column) for column, kind in columns.items() if kind == "x"]
+        rows = session.rows(f"SELECT {', '.join(own)} FROM {of}")
+        tables.append(DumpTable("d", name, columns, rows, statement=statement))
+    session.run("COMMIT")
     status = f"SHOW MASTER STATUS:\n\tLog: {file}\n\tPos: {offset}\n\tGTID:{gtid}\n"
     began, ended = "Started dump at: 2026-06-10 01:02:03", "Finished dump at: 2026-06-10 01:02:09"
     mydumper(root, tables, text_metadata=f"{began}\n{status}\n{ended}\n")

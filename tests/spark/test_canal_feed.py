@@ -7,7 +7,7 @@ import base64
 import json
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 import pytest
@@ -15,11 +15,12 @@ import pytest
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.operate.state import uncounted_lines
+from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, Capture, capture
-from tests.canal_truth import check_tables
 from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.truth import differences
 from tests.sources.canal.servers import HandMadeCanal, batch, serving
 
 pytestmark = pytest.mark.spark
@@ -49,6 +50,34 @@ class CapturedCanal(HandMadeCanal):
 def canal_lake(new_lake: Callable[..., TestLake], address: str, **source: object) -> TestLake:
     told = {"type": "canal", "addresses": [address], "destination": "example", **source}
     return new_lake(source=told, start_date="2020-01-01")
+
+
+NOT_THE_SAME: Final = {"c_latin", "c_gbk", "c_point"}
+"""Canal has made something else of the characters of two; a geometry is its bytes."""
+HELD: Final = {"mysql8.0.12": {"t_nopk", "t_renamed"}, "mariadb10.11": {"t_renamed"}}
+"""A table without a key (MariaDB's was dropped in the end); and one to which a column with DEFAULT CURRENT_TIMESTAMP is
+added, so that the log does not say what older rows have: it is held before it is renamed."""
+
+
+def check_tables(lake: TestLake, done: Steps, source: str, of: Capture) -> None:
+    wrong: dict[str, Any] = {}
+    tables = lake.tables()
+    for name, expected in of.tables.items():
+        table = name.removesuffix("_final")
+        if not name.endswith("_final") or table in HELD[source]:
+            continue
+        found = next((each for (_, own), each in tables.items() if own == table), None)
+        if found is None:
+            wrong[table] = done.applied.held
+            continue
+        columns = [(column, kind) for column, kind, _ in expected["columns"]]
+        told = differences(found, columns, expected["rows"], left_out=NOT_THE_SAME)
+        wrong |= {f"{table}.{column}": how for column, how in told.items()}
+    held = {done.applied.lives[id].last.name.table.replace("t_two", "t_renamed") for id in done.applied.held}
+    assert held == HELD[source]
+    assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+    damage = lake.run().signals.damage()
+    assert {table.table: set(columns) for table, columns in damage.items()} == {"t_all": {"c_latin", "c_gbk"}}
 
 
 @pytest.mark.parametrize("source", SOURCES)

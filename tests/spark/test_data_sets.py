@@ -232,8 +232,6 @@ def test_cases_are_all_played(cases: Path) -> None:
 
 # --- A dump and the log that goes on from it give the true rows, in whatever order they are read ---
 
-pytestmark = pytest.mark.spark
-
 FORMS = [line.split(" ", 1) for line in (ARCHIVES / "dumps.txt").read_text(encoding="utf-8").splitlines()[1:]]
 """Data sets, and as JSON the forms in which their dumps are written."""
 DATED = "canal-json/date_dirs"

@@ -64,6 +64,13 @@ class TransactedTable:
     def files(self) -> list[lake_files.StoredFile]:
         return lake_files.live_files(self.table)
 
+    def read(self, *files: lake_files.StoredFile, **options: Any) -> list[dict[str, Any]]:
+        """Rows as the project's own reader has them, by the ids of their fields."""
+        table = self.table
+        ids = [field.field_id for field in table.schema().fields]
+        parts = (lake_files.read_rows(table.io, file, table.schema(), ids, **options) for file in files)
+        return [row for part in itertools.chain.from_iterable(parts) for row in part.to_pylist()]
+
     def path(self, ending: str) -> str:
         return f"{self.directory}/data/{next(_NUMBERS)}.{ending}"
 
@@ -89,11 +96,8 @@ class TransactedTable:
         bitmaps: dict[str, BitMap64] = {}
         replaced: list[str] = []
         for file in self.files:
-            positions = BitMap64()
-            for part in lake_files.read_rows(table.io, file, table.schema(), [field.field_id for field in fields]):
-                for row in part.to_pylist():
-                    if wanted({field.name: row[f"f{field.field_id}"] for field in fields}):
-                        positions.add(row["position"])
+            named = (({field.name: row[f"f{field.field_id}"] for field in fields}, row) for row in self.read(file))
+            positions = BitMap64(row["position"] for names, row in named if wanted(names))
             if positions:
                 positions |= lake_files.read_deleted(table.io, file)
                 replaced += [each.content_file for each in file.deletes]
@@ -109,12 +113,7 @@ class TransactedTable:
         columns = table.schema().fields
         by_spark = [row.asDict() for row in self.spark.table(self.identifier.sql).collect()]
         by_pyiceberg = table.scan().to_arrow().to_pylist()
-        own = [
-            {column.name: row[f"f{column.field_id}"] for column in columns}
-            for file in self.files
-            for part in lake_files.read_rows(table.io, file, table.schema(), [column.field_id for column in columns])
-            for row in part.to_pylist()
-        ]
+        own = [{column.name: row[f"f{column.field_id}"] for column in columns} for row in self.read(*self.files)]
         first, *others = (sorted(rows, key=repr) for rows in (by_spark, by_pyiceberg, own))
         for other in others:
             assert other == first
@@ -367,23 +366,15 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
     ids = {field.name: field.field_id for field in iceberg.schema().fields}
     seen = {
         row[f"f{ids['id']}"]: {short: row[f"f{ids[names[short]]}"] for short in VALUES}
-        for file in table.files
-        for part in lake_files.read_rows(iceberg.io, file, iceberg.schema(), list(ids.values()))
-        for row in part.to_pylist()
+        for row in table.read(*table.files)
     }
     assert seen == {n: {short: values[n] for short, (_, values, _) in VALUES.items()} for n in (0, 2)}
     for short, (_, values, _) in VALUES.items():
         field = iceberg.schema().find_field(names[short])
         for n in (0, 2):
             ends = {field.field_id: (values[n], values[n])}
-            found = [
-                value
-                for file in table.files
-                if lake_files.may_hold(file, iceberg.schema(), ends)
-                for part in lake_files.read_rows(iceberg.io, file, iceberg.schema(), [field.field_id], between=ends)
-                for value in part.column(0).to_pylist()
-            ]
-            assert values[n] in found
+            likely = [file for file in table.files if lake_files.may_hold(file, iceberg.schema(), ends)]
+            assert values[n] in [row[f"f{field.field_id}"] for row in table.read(*likely, between=ends)]
 
 
 def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:
