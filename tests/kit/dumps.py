@@ -371,10 +371,24 @@ def mydumper(
             writer = InsertWriter(notation, "mydumper", named, len(rows), hex_blob, table.name, b'"')
             write(root, f"{path}.sql", HEADERS.encode() + writer.statements(rows), suffix)
         else:
-            separator, quote = (b",", b'"') if output == "CSV" else (b"\t", b"")
-            hexed = table.binary if hex_blob else []
-            write(root, f"{path}.dat", _mydumper_text(table, rows, separator, quote, hexed, header=header), suffix)
-            load = load_data(table, f"{path}.dat{suffix}", separator, quote, hexed, header=header)
+            separator, quote, shown = (b",", b'"', ",") if output == "CSV" else (b"\t", b"", r"\t")
+            hexed, names = table.binary if hex_blob else [], table.row_columns
+            notation = TextNotation(tuple(names), separator, quote, rb"\N", b"\n", header=header)
+            texts = [[f"{value:f}" if isinstance(value, Decimal) else value for value in row] for row in rows]
+            for row in texts:
+                for place, value in enumerate(row):
+                    if isinstance(value, bytes) and names[place] in hexed:
+                        row[place] = Bare(value.hex().upper().encode())
+            content = TextWriter(notation, letters="0nrZ", also=b"\"'" + separator).file(texts)
+            write(root, f"{path}.dat", content, suffix)
+            columns = ",".join(f"@{name}" if name in hexed else quoted(name) for name in names)
+            decoded = ",".join(f"{quoted(name)}=UNHEX(@{name})" for name in hexed)
+            load = (
+                f"LOAD DATA LOCAL INFILE '{path}.dat{suffix}' REPLACE INTO TABLE {quoted(table.name)} CHARACTER SET "
+                f"binary FIELDS TERMINATED BY '{shown}' ENCLOSED BY '{quote.decode()}' ESCAPED BY '\\\\' "
+                f"LINES STARTING BY '' TERMINATED BY '\\n' {'IGNORE 1 LINES ' if header else ''}"
+                f"({columns}){f'SET {decoded}' if decoded else ''};\n"
+            )
             write(root, f"{path}.sql", HEADERS + load, suffix)
     sections = (
         f"\n[{quoted(each.database)}.{quoted(each.name)}]\nreal_table_name={each.name}\nrows = {len(each.rows)}\n"
@@ -388,34 +402,6 @@ def mydumper(
         ended = "[config]\nmax-statement-size = 999\n# Finished dump at: 2026-06-10 01:02:09\n"
         write(root, "metadata", f"{began}{variables}{source}{''.join(sections)}{ended}")
     return root
-
-
-def load_data(
-    table: DumpTable, file: str, separator: bytes, quote: bytes, hexed: Sequence[str], *, header: bool = False
-) -> str:
-    columns = ",".join(f"@{name}" if name in hexed else quoted(name) for name in table.row_columns)
-    decoded = ",".join(f"{quoted(name)}=UNHEX(@{name})" for name in hexed)
-    return (
-        f"LOAD DATA LOCAL INFILE '{file}' REPLACE INTO TABLE {quoted(table.name)} CHARACTER SET binary "
-        f"FIELDS TERMINATED BY '{separator.decode().replace(chr(9), chr(92) + 't')}' ENCLOSED BY '{quote.decode()}' "
-        f"ESCAPED BY '\\\\' LINES STARTING BY '' TERMINATED BY '\\n' {'IGNORE 1 LINES ' if header else ''}"
-        f"({columns}){f'SET {decoded}' if decoded else ''};\n"
-    )
-
-
-def _mydumper_text(
-    table: DumpTable, rows: Sequence[Row], separator: bytes, quote: bytes, hexed: Sequence[str], *, header: bool
-) -> bytes:
-    names = table.row_columns
-
-    def value(name: str, given: Value) -> Value:
-        if isinstance(given, bytes) and name in hexed:
-            return Bare(given.hex().upper().encode())
-        return plain(given).decode() if isinstance(given, Decimal) else given
-
-    notation = TextNotation(tuple(names), separator, quote, rb"\N", b"\n", header=header)
-    writer = TextWriter(notation, letters="0nrZ", also=b"\"'" + separator)
-    return writer.file([[value(*each) for each in zip(names, row, strict=True)] for row in rows])
 
 
 # --- MySQL Shell ---

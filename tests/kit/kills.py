@@ -63,8 +63,7 @@ class KillAtCommit:
     @contextlib.contextmanager
     def __call__(self, lake: TestLake) -> Iterator[Killed]:
         killed = Killed()
-        with open_catalog(lake) as catalog, _refusals_that_are_logged() as logged:
-            catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(self.number)}")
+        with _triggers(lake, self.number, _REFUSE) as catalog, _refusals_that_are_logged() as logged:
             try:
                 yield killed
                 # A table that cannot be removed does not end a run: nothing comes after that.
@@ -78,7 +77,6 @@ class KillAtCommit:
                 killed.commits = [
                     what.replace(f" cdc_{lake.name}.", " ").replace(f" {lake.name}__", " ") for (what,) in found
                 ]
-                catalog.executescript(_REMOVE)
         assert not killed.happened or len(killed.commits) == self.number - 1
 
 
@@ -100,8 +98,7 @@ def _refusals_that_are_logged() -> Iterator[list[str]]:
 def hold_commit(lake: TestLake, number: int) -> Iterator[Callable[[], bool]]:
     """The n-th commit since the block began (from 1), by whatever process, takes some seconds in the database: time to
     kill who makes it. Asks whether one is there."""
-    with open_catalog(lake) as catalog:
-        catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(number, _HOLD)}")
+    with _triggers(lake, number, _HOLD) as catalog:
 
         def is_there() -> bool:
             if catalog.execute("SELECT count(*) FROM test_commits").fetchone()[0] != number - 1:
@@ -118,16 +115,16 @@ def hold_commit(lake: TestLake, number: int) -> Iterator[Callable[[], bool]]:
             finally:
                 catalog.execute("PRAGMA busy_timeout = 60000")
 
-        try:
-            yield is_there
-        finally:
-            catalog.executescript(_REMOVE)
+        yield is_there
 
 
-def _triggers(number: int, at: str = _REFUSE) -> str:
-    """For each table and kind of statement: it is written down, and the n-th is met."""
-    made: list[str] = []
+@contextlib.contextmanager
+def _triggers(lake: TestLake, number: int, at: str) -> Iterator[sqlite3.Connection]:
+    """For each table and kind of statement of the catalog: it is written down, and the n-th is met."""
+    made = ["CREATE TABLE test_commits (what TEXT);"]
+    remove = "DROP TABLE IF EXISTS test_commits;"
     for table, kind in itertools.product(_TABLES, ("INSERT", "UPDATE", "DELETE")):
+        remove += f"DROP TRIGGER IF EXISTS test_{kind}_{table};"
         row = "OLD" if kind == "DELETE" else "NEW"
         name = f"{row}.table_namespace || '.' || {row}.table_name" if table == "iceberg_tables" else f"{row}.namespace"
         verb = f"'{kind.lower()} '"
@@ -139,13 +136,12 @@ def _triggers(number: int, at: str = _REFUSE) -> str:
             f" {at.format(number - 1)};"
             f" INSERT INTO test_commits VALUES ({verb} || {name}); END;"
         )
-    return "".join(made)
-
-
-_REMOVE: Final = "DROP TABLE IF EXISTS test_commits;" + "".join(
-    f"DROP TRIGGER IF EXISTS test_{kind}_{table};"
-    for table, kind in itertools.product(_TABLES, ("INSERT", "UPDATE", "DELETE"))
-)
+    with open_catalog(lake) as catalog:
+        catalog.executescript(remove + "".join(made))
+        try:
+            yield catalog
+        finally:
+            catalog.executescript(remove)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

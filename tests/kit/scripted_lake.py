@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -15,6 +16,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import OptionConflict, PartitionSummary
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -36,16 +38,16 @@ __all__ = ["KEY", "NOON", "T0", "Rejected"]
 def create(lake: TestLake, *tables: str, at: int = 5, columns: tuple[SourceColumn, ...] = (KEY,)) -> list[str]:
     """Tables of database `d`; gives the ids of their incarnations."""
     for table in tables:
-        _record(lake, at, table, _CREATE, "", columns)
+        _record(lake, change(at, table, _CREATE, "", *columns))
     return [incarnation(lake, table) for table in tables]
 
 
 def drop(lake: TestLake, table: str, at: int = 20) -> None:
-    _record(lake, at, table, _DROP, f"DROP TABLE {table}", (KEY,))
+    _record(lake, change(at, table, _DROP, f"DROP TABLE {table}"))
 
 
 def rename(lake: TestLake, old: str, new: str, at: int = 6) -> None:
-    _record(lake, at, new, _RENAME, f"RENAME TABLE `d`.`{old}` TO `d`.`{new}`", (KEY,))
+    _record(lake, change(at, new, _RENAME, f"RENAME TABLE `d`.`{old}` TO `d`.`{new}`"))
 
 
 def ddl(lake: TestLake, *statements: str, at: int = 1) -> None:
@@ -57,9 +59,14 @@ def ddl(lake: TestLake, *statements: str, at: int = 1) -> None:
     lake.run().history.record(changes, NOON)
 
 
-def _record(lake: TestLake, at: int, table: str, action: int, query: str, columns: tuple[SourceColumn, ...]) -> None:
-    path = f"d/{table}/meta/schema_{at}_{table}.json"
-    lake.run().history.record([SchemaChange(at, "d", table, action, query, columns, path)], NOON)
+def change(commit_ts: int, table: str, action: int, query: str = "", *columns: SourceColumn) -> SchemaChange:
+    """A DDL in database `d`; without columns those of a table with only a key."""
+    shown = columns or ((KEY,) if table else ())
+    return SchemaChange(commit_ts, "d", table, action, query, shown, f"d/{table}/meta/schema_{commit_ts}_{table}.json")
+
+
+def _record(lake: TestLake, made: SchemaChange) -> None:
+    lake.run().history.record([made], NOON)
 
 
 def create_in(config: LakehouseConfig, database: str, table: str) -> None:
@@ -147,11 +154,19 @@ def progress(lake: TestLake, *, rows: int = 0, estimated: int = 0, ended: bool =
 
 
 def current_table(lake: TestLake, table: str, schema: pa.Schema, **properties: str) -> Any:
-    """A current-state table of `d` as a run makes it, without rows, with further properties (`_` for `.`)."""
+    """A current-state table of `d`, of a table that the feed has seen."""
     life = lake.run().history.history.incarnations()[incarnation(lake, table)]
-    tables = CurrentTables(lake.lake, lake.feed)
-    where = tables.identifier(life.last.name)
+    where = CurrentTables(lake.lake, lake.feed).identifier(life.last.name)
+    return make_current_table(lake, life, where, schema, **properties)
+
+
+def make_current_table(
+    lake: TestLake, life: Incarnation, where: Identifier, columns: pa.Schema | None = None, **properties: str
+) -> Any:
+    """A current-state table as a run makes it, without rows, with further properties (`_` for `.`)."""
+    own = CurrentTables(lake.lake, lake.feed).first_properties(life)
     more = {name.replace("_", "."): value for name, value in properties.items()}
     lake.lake.ensure_namespace(where.namespace)
-    own = tables.first_properties(life)
-    return lake.lake.catalog.create_table(where.parts, schema, properties={**own, "format-version": "2", **more})
+    return lake.lake.catalog.create_table(
+        where.parts, columns or pa.schema([("id", pa.int64())]), properties={**own, "format-version": "2", **more}
+    )
