@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,12 @@ class TestLake:
         done = run_all(self.run(**options))
         assert not done.applied.held, done.applied.held
         return done
+
+    def mark_decoded(self) -> None:
+        """All files that have landed have become events, one each."""
+        run = self.run()
+        for segments in run.segments.undecoded("file").values():
+            run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
 
     def names(self) -> frozenset[TableName]:
         """The names of all tables that there ever were, as they were last."""

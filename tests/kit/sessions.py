@@ -20,7 +20,6 @@ import shlex
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -267,10 +266,7 @@ class Session:
         self.lake.run().source.land()
 
     def decoded(self) -> None:
-        """All that has landed has become events."""
-        run = self.lake.run()
-        for segments in run.segments.undecoded("file").values():
-            run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
+        self.lake.mark_decoded()
 
     def reported(self, pattern: str) -> str:
         """The rows and paragraphs of the page that match, as texts."""

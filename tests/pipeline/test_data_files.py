@@ -35,6 +35,7 @@ from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.dumps import TSO
 from tests.kit.kills import Crash
 from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import segment
 from tests.lake import CREATE, ID, LATER, NOON, change
 from tests.pipeline import DAY, T0, Sink, events_of, lake_in
 
@@ -64,9 +65,9 @@ class Events:
     def commit(self, data_files: Sequence[str], segments: Sequence[Segment]) -> None:
         batch = segments[0].batch
         assert batch not in self.batches
-        for segment in segments:
-            for replaced, _ in contents_of(segment.replaces):
-                self.batches[replaced].remove(segment.segment)
+        for each in segments:
+            for replaced, _ in contents_of(each.replaces):
+                self.batches[replaced].remove(each.segment)
         self.batches[batch] = list(data_files)
 
     def counts(self, segments: Sequence[Segment]) -> pa.Table:
@@ -211,14 +212,12 @@ class Files:
         place.write_bytes(content)
         run = self.lake.run()
         (listed,) = [each for each in run.store.list() if getattr(each, "path", "") == path]
-        _, _, version, date, name = path.split("/")
-        segment = Segment(
-            segment=path, kind="file", database="d", table="a", table_version=int(version), feed_date=date,
-            file_index=int(name[-8:-5]), size=len(content), etag=getattr(listed, "etag", None), batch=1,
-            state="decoded", landed_at=NOON, modified_at=NOON, events=len(ats), quarantined=1 if part else 0,
-            min_commit_ts=100 + min(ats, default=0), max_commit_ts=100 + max(ats, default=0),
-        )  # fmt: skip
-        run.segments.land([replace(segment, **more)])
+        fields: dict[str, Any] = {
+            "feed_date": path.split("/")[3], "file_index": int(path[-8:-5]), "size": len(content),
+            "etag": getattr(listed, "etag", None), "events": len(ats), "quarantined": 1 if part else 0,
+            "min_commit_ts": 100 + min(ats, default=0), "max_commit_ts": 100 + max(ats, default=0),
+        }  # fmt: skip
+        run.segments.land([segment(path, **fields | more)])
         if part:
             bad = Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a")
             self.lake.run().quarantine.replace(lambda _: False, [bad], LATER)

@@ -9,8 +9,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -284,21 +284,14 @@ def test_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake) -> None:
     assert (paths(run.source.land()), run.source.checkpoint_ts()) == (new, T0 + 10)
 
 
-def decoded(lake: TestLake) -> None:
-    for segments in lake.run().segments.undecoded("file").values():
-        lake.run().segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
-
-
-@pytest.mark.parametrize("mark", [decoded, None], ids=["decoded", "not marked yet"])
-def test_file_that_lands_again_names_the_snapshot_of_its_events(
-    lake: TestLake, mark: Callable[[TestLake], None] | None
-) -> None:
+@pytest.mark.parametrize("is_marked", [True, False], ids=["decoded", "not marked yet"])
+def test_file_that_lands_again_names_the_snapshot_of_its_events(lake: TestLake, is_marked: bool) -> None:
     """Also the events of a run that ended before it could say that they are in."""
     _, path = filed(lake)
     lake.run().source.land()
-    events = events_of(lake, pa.table({"segment": [path]}), None if mark else Appended(1, frozenset({1})))
-    if mark:
-        mark(lake)
+    events = events_of(lake, pa.table({"segment": [path]}), None if is_marked else Appended(1, frozenset({1})))
+    if is_marked:
+        lake.mark_decoded()
     snapshot = events.current_snapshot()
     (lake.sink / path).write_text("{}\r\n")
     (changed,) = lake.run().source.land().new

@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import QuarantineLimitError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.segments import Archive, Segment, contents_of
+from cdc_lakehouse.lake.tables.segments import Archive, contents_of
 from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.retention import Retention
 from cdc_lakehouse.operate.verify import Difference, Differences, TableResult, plan_repair
@@ -29,7 +29,7 @@ from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit import dumps
 from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import land, publish, segment
+from tests.kit.scripted_lake import land, offsets, publish, segment
 from tests.lake import CREATE, NOON
 from tests.pipeline import T0, Sink, events_of, kafka, lake_in
 
@@ -87,12 +87,8 @@ def test_replay_of_range_of_topic_lands_its_batch(tmp_path: Path) -> None:
     lake = lake_in(tmp_path, source=kafka("canal-json", "t"))
     places = ((0, 0, 1), (1, 0, 1), (0, 10, 2))
     ranges = [OffsetRange(LogPartition("t", number), start, start + 9, 10).segment for number, start, _ in places]
-    rows = [
-        Segment(segment=name, kind="offsets", size=10, batch=batch, record_batch=batch, state="decoded",
-                landed_at=NOON, events=3)
-        for name, (_, _, batch) in zip(ranges, places, strict=True)
-    ]  # fmt: skip
-    lake.run().segments.land(rows)
+    batches = [batch for _, _, batch in places]
+    land(lake, *(offsets(name, batch=n, record_batch=n, events=3) for name, n in zip(ranges, batches, strict=True)))
     reject(lake.run(), ranges[0], line=4, kind="BadMessage")
     run = lake.run()
     replay(run, run.quarantine.rows)

@@ -45,6 +45,7 @@ from tests.kit.decoding import Reading
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import land, offsets
 from tests.lake import NOON
 from tests.pipeline import DAY, events_of, kafka, lake_in
 from tests.sources.canal.servers import Binlog, HandMadeCanal, binlog_of, binlogs, closed_port, number_of, serving
@@ -261,8 +262,8 @@ def test_topic_is_waited_for_while_its_tables_live(
     landed = LandedState(LandedOffsets({name: LandedTopic(name, {0: 7, 1: 7}) for name in log}, began=True))
     machinery = f"cdc_{lake.name}"
     lake.lake.catalog.create_namespace_if_not_exists(machinery)
-    offsets = pa.schema([("offset", pa.int64())])
-    lake.lake.catalog.create_table((machinery, "records"), offsets, properties=landed.as_properties())
+    columns = pa.schema([("offset", pa.int64())])
+    lake.lake.catalog.create_table((machinery, "records"), columns, properties=landed.as_properties())
     lake.run().signals.write(1, summaries)
     case.compare([str(lake.run().source.checkpoint_ts())], update=update)
 
@@ -274,11 +275,8 @@ def stated(ts: int, table: str, text: str) -> bytes:
 def test_batch_of_a_topic_that_a_dump_has_passed_lands_again_behind_it(tmp_path: Path) -> None:
     """A run ended before it decoded batch 1, and the next one has committed batch 2 of a dump."""
     lake = lake_in(tmp_path, source=kafka("dts-avro", "t"))
-    segment = Segment(
-        segment="t/0/0-3", kind="offsets", size=9, batch=1, record_batch=1, state="landed", landed_at=NOON
-    )
     dumped = Segment(segment="dump", kind="dump", size=9, batch=2, state="decoded", landed_at=NOON)
-    lake.run().segments.land([segment, dumped])
+    land(lake, offsets("t/0/0-3", state="landed"), dumped)
     events_of(lake, appended=Appended(2))
     source: Any = lake.run().source
     (again,) = source._land_passed()

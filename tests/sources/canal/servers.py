@@ -122,10 +122,6 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
     return content
 
 
-def reset(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
 def converse(connection: socket.socket, *turns: bytes | wire.PacketType) -> None:
     """Says the bytes, and hears a packet of each type."""
     for turn in turns:
@@ -197,7 +193,7 @@ class HandMadeCanal:
             connection.sendall(content[:left])
             left -= len(content)
             if left <= 0:
-                reset(connection)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 raise ConnectionResetError
 
         say(HANDSHAKE)
