@@ -70,15 +70,10 @@ class Patch:
 
     def apply(self, root: Path, *options: str) -> str:
         """Apply the patch to a tree, and return what git says against it."""
-        done = subprocess.run(
-            ["git", "apply", *options, str(self.path)],
-            cwd=root,
-            # In a directory below a repository git would leave out what is not below that directory.
-            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # In a directory below a repository git would leave out what is not below that directory.
+        environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)}
+        command = ["git", "apply", *options, str(self.path)]
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
         return "" if done.returncode == 0 else done.stderr or "git apply failed"
 
 
@@ -144,13 +139,8 @@ def _jobs(chosen: Sequence[Patch], *, is_slow: bool) -> list[tuple[Patch, list[R
 
 def _copy_project(copy: Path) -> None:
     """Copy what git knows or would add, so that all that a test starts runs the patched code."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)

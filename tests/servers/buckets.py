@@ -100,14 +100,9 @@ class S3Bucket(Bucket):
 
 
 def s3_client(endpoint: str, access: str, secret: str) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id=access,
-        aws_secret_access_key=secret,
-        region_name="us-east-1",
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-    )
+    keys = {"aws_access_key_id": access, "aws_secret_access_key": secret}
+    config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1})
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=config, **keys)
 
 
 def s3_storage(endpoint: str, access: str, secret: str) -> dict[str, Any]:

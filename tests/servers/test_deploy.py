@@ -77,15 +77,9 @@ class Installed:
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
         """What it printed. A command that fails says why."""
-        done = subprocess.run(
-            [self.program(command[0]), *command[1:]],
-            cwd=self.directory,
-            env=self.variables(env or {}),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
+        how: dict[str, Any] = {"cwd": self.directory, "env": self.variables(env or {}), "timeout": SECONDS}
+        words = [self.program(command[0]), *command[1:]]
+        done = subprocess.run(words, **how, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr[-6000:]}"
         return done.stdout
 

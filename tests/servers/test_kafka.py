@@ -131,13 +131,9 @@ def topic(kafka: Broker) -> str:
 def secure(broker: Broker, *topics: str, **settings: str) -> KafkaSource:
     """As the broker's user, with settings of the client that differ."""
     own = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": broker.USER,
-        "sasl.password": broker.PASSWORD,
-        "ssl.ca.location": str(broker.certificate),
-        **settings,
-    }
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": broker.USER,
+        "sasl.password": broker.PASSWORD, "ssl.ca.location": str(broker.certificate), **settings,
+    }  # fmt: skip
     return source(broker.secure, *topics, **own)
 
 

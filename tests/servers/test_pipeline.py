@@ -431,13 +431,9 @@ _SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 def cluster(directory: Path, workers: int) -> Iterator[str]:
     """Its URL. Each worker has one core."""
     home = Path(pyspark.__file__).parent
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_SCALA_VERSION": "2.13",  # Which Spark's scripts find out.
-        "SPARK_LOCAL_IP": _HERE,
-        "SPARK_WORKER_DIR": str(directory / "work"),
-    }
+    # The version of Scala is what Spark's scripts find out.
+    own = {"HOME": str(home), "SCALA_VERSION": "2.13", "LOCAL_IP": _HERE, "WORKER_DIR": str(directory / "work")}
+    environment = {**os.environ, **{f"SPARK_{name}": value for name, value in own.items()}}
 
     def daemon(kind: str, *arguments: str) -> list[str]:
         main = ["-cp", str(home / "jars" / "*"), f"org.apache.spark.deploy.{kind}"]
@@ -468,16 +464,9 @@ def test_a_run_on_two_workers(data_sets: Path, tmp_path: Path, monkeypatch: pyte
     with cluster(tmp_path, workers=2) as url:
         document = json.loads(lake.config_path.read_text())
         # Two executors, so that none of them is where the driver is.
-        document["lake"]["spark"] = {
-            "master": url,
-            "conf": {
-                "spark.driver.host": _HERE,
-                "spark.executor.memory": "512m",
-                "spark.cores.max": "2",
-                "spark.driver.extraJavaOptions": " ".join(_SMALL[1:]),
-                "spark.executor.extraJavaOptions": " ".join(_SMALL[1:]),
-            },
-        }
+        conf = {"spark.driver.host": _HERE, "spark.executor.memory": "512m", "spark.cores.max": "2"}
+        conf |= {f"spark.{part}.extraJavaOptions": " ".join(_SMALL[1:]) for part in ("driver", "executor")}
+        document["lake"]["spark"] = {"master": url, "conf": conf}
         lake.config_path.write_text(json.dumps(document))
         monkeypatch.setenv("SPARK_LOCAL_IP", _HERE)
         last = len(truth.stages) - 1

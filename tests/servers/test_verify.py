@@ -80,16 +80,12 @@ class VerifiedSource:
             "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
             values=[table],
         )
-        return tuple(
-            SourceColumn(
-                name,
-                parse_type(declared if isinstance(declared, str) else declared.decode()),
-                bool(int(nullable)),
-                bool(int(key)),
-                virtual="configured" if "VIRTUAL" in extra else None,
-            )
-            for name, declared, nullable, key, extra in found
-        )
+        columns = list[SourceColumn]()
+        for name, declared, nullable, key, extra in found:
+            type = parse_type(declared if isinstance(declared, str) else declared.decode())
+            virtual = "configured" if "VIRTUAL" in extra else None
+            columns.append(SourceColumn(name, type, bool(int(nullable)), bool(int(key)), virtual=virtual))
+        return tuple(columns)
 
     def configure(self) -> None:
         """The feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""

@@ -153,14 +153,10 @@ def test_engine_that_does_not_answer_fails_no_table(
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (ValueError("no row"), "ValueError no row"),
-        (MemoryError(), "cannot be written"),
-        (OSError(errno.ENOSPC, "no room"), None),
-    ],
-)
+@pytest.mark.parametrize(("error", "reason"), [
+    (ValueError("no row"), "ValueError no row"), (MemoryError(), "cannot be written"),
+    (OSError(errno.ENOSPC, "no room"), None),
+])  # fmt: skip
 def test_exchange_that_fails_holds_its_tables_alone(
     error: Exception, reason: str | None, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,11 +33,8 @@ START = commit_time(T0)
 DAY = f"{START:%Y-%m-%d}"
 COLUMNS = (ID, integer("v"), text("s"))
 COMMANDS = {
-    "status": ["status"],
-    "status_json": ["status", "--json"],
-    "plan": ["plan"],
-    "plan_json": ["plan", "--json"],
-    "show": ["show"],
+    **{name: [name] for name in ("status", "plan", "show", "metrics")},
+    **{f"{name}_json": [name, "--json"] for name in ("status", "plan")},
     "show_json": ["show", "d.orders", "--json", "--columns", "id, n"],
     "show_csv": ["show", "d.orders", "--csv"],
     "schema": ["schema", "d.orders"],
@@ -45,7 +42,6 @@ COMMANDS = {
     "quarantine_list": ["quarantine", "list"],
     "quarantine_list_all": ["quarantine", "list", "--all"],
     "quarantine_list_json": ["quarantine", "list", "--all", "--json"],
-    "metrics": ["metrics"],
 }
 """Pages that change nothing, of the lake at the end of the story."""
 OF_RUNS = [

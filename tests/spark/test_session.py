@@ -80,14 +80,9 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_LOCAL_")}
-    done = subprocess.run(
-        [sys.executable, "-c", _START],
-        input=json.dumps(section),
-        env={**environment, "SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment |= {"SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)}
+    command, given = [sys.executable, "-c", _START], json.dumps(section)
+    done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert len(told["failed"]) == 2 and (told["rows"], told["new"]) == (3, True), told
