@@ -66,14 +66,9 @@ def executed(mysql: MySqlServer) -> str:
 
 @contextlib.contextmanager
 def canal_server(
-    directory: Path,
-    mysql: MySqlServer,
-    begin: tuple[str, int],
-    *,
-    port: int | None = None,
-    zone: str = "UTC",
+    directory: Path, mysql: MySqlServer, begin: tuple[str, int], *, port: int | None = None, zone: str = "UTC",
     gtids: str | None = None,
-) -> Iterator[CanalServer]:
+) -> Iterator[CanalServer]:  # fmt: skip
     """Reads from `begin`, or with GTIDs from after a set of them, where `directory` does not hold how far it came."""
     port = port or free_port()
     directory.mkdir(exist_ok=True)

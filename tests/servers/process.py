@@ -35,12 +35,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str],
-    port: int | None,
-    log: Path,
-    environment: Mapping[str, str] | None = None,
+    command: Sequence[str], port: int | None, log: Path, environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[subprocess.Popen[bytes]]:  # fmt: skip
     """The server, from when it takes connections (where it has a port) until the end of the block. It ends with this
     process too, however that ends."""
     # Linux sends the signal when the parent dies; other systems have no such thing.

@@ -36,12 +36,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_scenarios_of_file_end_as_written(
-    name: str,
-    way: str,
-    new_lake: Callable[..., TestLake],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, way: str, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
-) -> None:
+) -> None:  # fmt: skip
     wrong = ""
     try:
         play(load(DIRECTORY / f"{name}.txt"), way, new_lake, monkeypatch, request.config.getoption("--only"))
