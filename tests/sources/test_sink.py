@@ -25,7 +25,7 @@ from cdc_lakehouse.config import DateSeparator, Protocol
 from cdc_lakehouse.errors import CdcError, ConfigurationError, ObjectChangedError, SchemaFileError, SourceError
 from tests.boundaries import sources
 from tests.boundaries.change_log import SchemaChange, SourceColumn
-from tests.kit.case_files import Case, read_cases
+from tests.kit.case_files import Case, bytes_of, read_cases
 from tests.kit.hand_sinks import layout_with
 
 CASES = Path(__file__).parent / "cases"
@@ -33,21 +33,13 @@ NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 DAY = layout_with()
 
 
-def _bytes(text: str) -> bytes:
-    """`\\xff` and `\\n` are escapes, `<x * 5>` is five of them."""
-    text = re.sub(r"<(.+) \* (\d+)>", lambda match: match[1] * int(match[2]), text)
-    return re.sub(
-        rb"\\(?:x(..)|n)", lambda match: bytes.fromhex(match[1].decode()) if match[1] else b"\n", text.encode()
-    )
-
-
 def _make(root: Path, path: str, content: bytes | None, target: str | None) -> None:
-    place = root / os.fsdecode(_bytes(path))
+    place = root / os.fsdecode(bytes_of(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     if target == ".":
         place.mkdir()
     elif target is not None:
-        place.symlink_to(os.fsdecode(_bytes(target)))
+        place.symlink_to(os.fsdecode(bytes_of(target)))
     else:
         place.write_bytes(b"x" if content is None else content)
 
@@ -85,7 +77,7 @@ def test_meaning_of_paths(case: Case, tmp_path: Path, update: bool) -> None:
         if line != "no metadata":
             path, _, target = line.partition(" -> ")
             path, has_content, content = path.partition(" = ") if not path.endswith(" =") else (path[:-2], "=", "")
-            _make(tmp_path, path, _bytes(content) if has_content else None, target or None)
+            _make(tmp_path, path, bytes_of(content) if has_content else None, target or None)
     store = sources.LocalStore(tmp_path)
     try:
         results = (
@@ -112,7 +104,7 @@ def test_any_name_of_a_table_is_recognized(
     root = tmp_path_factory.mktemp("sink")
     number = "" if partition is None else f"{partition}/"
     for path in ("meta/schema_450000000000000001_0123456789.json", f"{version}/{number}2026-01-31/CDC000001.json"):
-        _make(root, f"{database}/{table}/{path}".replace("\\", "\\x5c"), None, None)
+        _make(root, f"{database}/{table}/{path}", None, None)
     (file,) = sources.list_sink(sources.LocalStore(root), DAY).data
     assert (file.database, file.table, file.version, file.physical_partition) == (database, table, version, partition)
     assert file.feed_date == "2026-01-31"
@@ -179,7 +171,7 @@ def test_schema_file_is_read(case: Case, tmp_path: Path, update: bool) -> None:
     for line in case.given:
         key, _, value = line.partition(" = ")
         if key == "content":
-            content = _bytes(value)
+            content = bytes_of(value)
         elif key == "name has version":
             version = int(value)
         elif key == "checksum is of the whole":
