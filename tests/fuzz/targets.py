@@ -25,7 +25,6 @@ from cdc_lakehouse.changelog.stored import to_json
 from cdc_lakehouse.decoders.format import Decode, Options
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_reader import Summaries
-from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
@@ -54,11 +53,6 @@ class Variant:
 
     samples: Sequence[bytes]
     read: Callable[[bytes], object]
-
-
-def survive(variant: Variant, value: bytes) -> None:
-    with contextlib.suppress(CdcError):
-        variant.read(value)
 
 
 # --- Files: the cases of tests/decoders, read at once and strictly ---

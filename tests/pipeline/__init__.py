@@ -9,16 +9,14 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 
-from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.lake.tables.segments import Appended
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
+from tests.kit.scripted_lake import NOON as DAY
+from tests.kit.scripted_lake import T0
 from tests.lake import CREATE, ID
-
-DAY = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
-T0 = tso(DAY)
 
 
 def _no_session() -> Any:
