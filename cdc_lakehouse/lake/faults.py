@@ -8,7 +8,6 @@ import contextlib
 import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -54,6 +53,11 @@ _CATALOG_AWAY: Final = (
 )  # fmt: skip
 _CATALOG_CLIENTS: Final = ("botocore.", "requests.", "thrift.transport.")
 """The modules with which PyIceberg asks Glue, REST and Hive."""
+_REFUSED_BY_GLUE: Final = frozenset({
+    "AccessDeniedException", "AlreadyExistsException", "EntityNotFoundException", "InvalidInputException",
+    "ValidationException",
+})  # fmt: skip
+"""The codes with which Glue refuses a request about one table."""
 
 _JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
 """Matches the errors in a Java stack trace: the first one and its causes."""
@@ -172,11 +176,9 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def _is_of_catalog_client(error: Exception) -> bool:
-    if type(error).__name__ != "ClientError":  # An answer of Glue. What it refuses is one table's, as a rule.
-        return type(error).__module__.startswith(_CATALOG_CLIENTS)
-    answer: dict[str, Any] = getattr(error, "response", {})
-    status, code = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), answer.get("Error", {}).get("Code", "")
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code
+    answer: Any = getattr(error, "response", None)  # A mapping where it is Glue's.
+    is_refusal = isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _REFUSED_BY_GLUE
+    return not is_refusal and type(error).__module__.startswith(_CATALOG_CLIENTS)
 
 
 def _lines(error: Exception) -> list[str]:

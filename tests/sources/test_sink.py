@@ -33,8 +33,8 @@ NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 DAY = layout_with()
 
 
-def _make(root: Path, path: str, content: bytes | None, target: str | None) -> None:
-    place = root / os.fsdecode(bytes_of(path))
+def _make(root: Path, path: bytes, content: bytes | None, target: str | None) -> None:
+    place = root / os.fsdecode(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     if target == ".":
         place.mkdir()
@@ -77,7 +77,7 @@ def test_meaning_of_paths(case: Case, tmp_path: Path, update: bool) -> None:
         if line != "no metadata":
             path, _, target = line.partition(" -> ")
             path, has_content, content = path.partition(" = ") if not path.endswith(" =") else (path[:-2], "=", "")
-            _make(tmp_path, path, bytes_of(content) if has_content else None, target or None)
+            _make(tmp_path, bytes_of(path), bytes_of(content) if has_content else None, target or None)
     store = sources.LocalStore(tmp_path)
     try:
         results = (
@@ -104,7 +104,7 @@ def test_any_name_of_a_table_is_recognized(
     root = tmp_path_factory.mktemp("sink")
     number = "" if partition is None else f"{partition}/"
     for path in ("meta/schema_450000000000000001_0123456789.json", f"{version}/{number}2026-01-31/CDC000001.json"):
-        _make(root, f"{database}/{table}/{path}", None, None)
+        _make(root, f"{database}/{table}/{path}".encode(), None, None)
     (file,) = sources.list_sink(sources.LocalStore(root), DAY).data
     assert (file.database, file.table, file.version, file.physical_partition) == (database, table, version, partition)
     assert file.feed_date == "2026-01-31"
