@@ -133,7 +133,7 @@ def engine_fault(error: Exception) -> CdcError | None:
             of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
             is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
         return None if is_of_table else _spark_failed(error)
-    if isinstance(error, _CATALOG_AWAY) or _is_of_catalog_client(error):
+    if isinstance(error, _CATALOG_AWAY) or _is_unanswered_by_catalog(error):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         fault = _of_warehouse(error)
@@ -175,10 +175,10 @@ def _is_of_spark(error: Exception) -> bool:
     return isinstance(error, PySparkException)
 
 
-def _is_of_catalog_client(error: Exception) -> bool:
-    answer: Any = getattr(error, "response", None)  # A mapping where it is Glue's.
-    is_refusal = isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _REFUSED_BY_GLUE
-    return not is_refusal and type(error).__module__.startswith(_CATALOG_CLIENTS)
+def _is_unanswered_by_catalog(error: Exception) -> bool:
+    response: Any = getattr(error, "response", None)  # A mapping where it is Glue's.
+    is_refused = isinstance(response, dict) and response.get("Error", {}).get("Code") in _REFUSED_BY_GLUE
+    return not is_refused and type(error).__module__.startswith(_CATALOG_CLIENTS)
 
 
 def _lines(error: Exception) -> list[str]:
