@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import gc
 import hashlib
 import importlib
@@ -46,12 +47,18 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
     ast.Mod: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Evaluated once, when the module is imported, or only for people to read.
 _LEFT_OUT = {"annotation", "returns", "decorator_list", "args", "type_params", "format_spec", "type_ignores"}
+Calls = tuple[str, int]  # A file, and the first line of a function in it.
 
 
-CodeKey = tuple[str, int, str]  # A file, the first line, and the name of a function.
+@dataclass(frozen=True)
+class _Place:
+    """The function that holds a node, with its first line; or an assignment to a name of the module."""
+
+    name: str = ""
+    line: int | None = None
+    constant: ast.stmt | None = None
 
 
 @dataclass(frozen=True)
@@ -61,122 +68,80 @@ class Mutant:
     path: str
     line: int
     what: str
-    # The function's first line, for the tests that call it. None: a constant of the module.
-    function: int | None
-    constant: ast.stmt | None
+    place: _Place
+    tree: Module
     change: Callable[[], None]
-    restore: Callable[[], None]
+
+    def changed_code(self) -> dict[tuple[Calls, str], CodeType]:
+        """Change the tree; gives the code objects that are others then, by place and name. Those of lambdas on one
+        line come with the one around them."""
+        before = _code_objects(self.tree, self.path)
+        self.change()
+        after = _code_objects(self.tree, self.path)
+        return {key: code for key, code in after.items() if before.get(key, code) != code}
 
 
-def mutants_of(module: str, path: Path) -> tuple[ast.Module, list[Mutant]]:
-    """Return the module's syntax tree and the changes that can be made to it, in the order of the file."""
+def mutants_of(module: str, path: Path) -> list[Mutant]:
+    """The changes that can be made to a module, in the order of the file."""
     source = path.read_text()
     lines, tree = source.splitlines(), ast.parse(source)
-    numbers, mutants = Counter[str](), []
-    for parent, field, index, node, place in _places(tree):
+    numbers, mutants = Counter[str](), list[Mutant]()
+    for put, node, place in _places(tree, _Place()):
         for what, new in _replacements(node):
             # No line number, and no column: a mutant is known again after a change elsewhere.
             text = f"{module}::{place.name}::{lines[node.lineno - 1].strip()}::{what}"
             numbers[text] += 1
             new = ast.fix_missing_locations(ast.copy_location(new, node))
-            change, restore = (_setter(parent, field, index, value) for value in (new, node))
-            identity = f"{text} #{numbers[text]}"
-            mutants.append(
-                Mutant(identity, module, str(path), node.lineno, what, place.line, place.constant, change, restore)
-            )
-    return tree, mutants
+            identity, change = f"{text} #{numbers[text]}", functools.partial(put, new)
+            mutants.append(Mutant(identity, module, str(path), node.lineno, what, place, tree, change))
+    return mutants
 
 
-def changed_code(tree: ast.Module, path: str, mutant: Mutant) -> dict[CodeKey, CodeType]:
-    """Return the code objects that the mutant changes. Those of lambdas on one line are told by the one around them."""
-    before = _code_objects(compile(tree, path, "exec", dont_inherit=True))
-    mutant.change()
-    try:
-        after = _code_objects(compile(tree, path, "exec", dont_inherit=True))
-    finally:
-        mutant.restore()
-    single = [key for key in before if len(before[key]) == len(after.get(key, ())) == 1]
-    return {key: after[key][0] for key in single if after[key] != before[key]}
+def _key(code: CodeType) -> tuple[Calls, str]:
+    return (code.co_filename, code.co_firstlineno), code.co_qualname
 
 
-def code_key(code: CodeType) -> CodeKey:
-    return code.co_filename, code.co_firstlineno, code.co_qualname
+def _code_objects(tree: Module, path: str) -> dict[tuple[Calls, str], CodeType]:
+    """All below a module's, but for those that have a place and a name together."""
+    found = [compile(tree, path, "exec", dont_inherit=True)]
+    for code in found:
+        found += [const for const in code.co_consts if isinstance(const, CodeType)]
+    numbers = Counter(map(_key, found))
+    return {_key(code): code for code in found[1:] if numbers[_key(code)] == 1}
 
 
-def _code_objects(code: CodeType) -> dict[CodeKey, list[CodeType]]:
-    found: dict[CodeKey, list[CodeType]] = {}
-    pending = [code]
-    while pending:
-        inner = [const for const in pending.pop().co_consts if isinstance(const, CodeType)]
-        for one in inner:
-            found.setdefault(code_key(one), []).append(one)
-        pending += inner
-    return found
-
-
-@dataclass(frozen=True)
-class _Place:
-    name: str
-    line: int | None
-    constant: ast.stmt | None
-
-
-_Nodes = Iterator[tuple[ast.AST, str, int | None, Any, _Place]]
-
-
-def _places(tree: ast.Module) -> _Nodes:
-    """Yield each node inside functions and inside assignments to the module's names, with what holds it."""
-    for statement in tree.body:
-        yield from _definitions(statement, "")
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if all(isinstance(target, ast.Name) and target.id != "__all__" for target in targets):
-                yield from _below(statement, _Place(ast.unparse(targets[0]), None, statement))
-
-
-def _definitions(node: ast.stmt, prefix: str) -> _Nodes:
-    if isinstance(node, ast.ClassDef):
-        for statement in node.body:
-            yield from _definitions(statement, f"{prefix}{node.name}.")
-    if not isinstance(node, _FUNCTIONS):
-        return
-    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    place = _Place(prefix + node.name, line, None)
-    documented = ast.get_docstring(node, clean=False) is not None
-    for index, statement in enumerate(node.body):
-        if not (documented and index == 0):
-            yield from _visit(node, "body", index, statement, place)
-
-
-def _below(node: ast.AST, place: _Place) -> _Nodes:
-    for field, value in ast.iter_fields(node):
+def _places(parent: ast.AST, place: _Place) -> Iterator[tuple[Callable[[Any], None], Any, _Place]]:
+    """Each node inside functions and inside assignments to the module's names, with what puts another in its stead."""
+    for field, value in ast.iter_fields(parent):
         if field in _LEFT_OUT or (field in ("targets", "target") and place.constant is not None):
             continue
-        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if isinstance(child, ast.AST):
-                yield from _visit(node, field, index, child, place)
+        for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            inner = place
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    line = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                    name = f"{place.name}.{node.name}".removeprefix(".")
+                    inner = _Place(name, None if isinstance(node, ast.ClassDef) else line)
+                case ast.Constant() if isinstance(parent, ast.JoinedStr | ast.Expr):
+                    continue  # A part of a text; a docstring.
+                case ast.Subscript(ast.Name("Literal")):
+                    continue
+                case ast.AST() if place.line is not None or place.constant is not None:
+                    yield functools.partial(_put, parent, field, index), node, place
+                case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)) if isinstance(parent, Module):
+                    inner = _Place(name, None, node)
+                    if node.value is None or name == "__all__":
+                        continue
+                case _:
+                    continue
+            yield from _places(node, inner)
 
 
-def _visit(parent: ast.AST, field: str, index: int | None, node: ast.AST, place: _Place) -> _Nodes:
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-        yield from _definitions(node, f"{place.name}.")
-        return
-    if isinstance(node, ast.JoinedStr) and _is_message(parent):
-        return
-    if isinstance(node, ast.Constant) and (isinstance(parent, ast.JoinedStr) or _is_message(parent)):
-        return
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal":
-        return
-    yield parent, field, index, node, place
-    yield from _below(node, place)
-
-
-def _is_message(parent: ast.AST) -> bool:
-    """Whether texts below it are for people alone: an error's, or a line of the log."""
-    if not isinstance(parent, ast.Call):
-        return False
-    name = ast.unparse(parent.func)
-    return name.endswith(("Error", "Exception")) or name.startswith(("log.", "_log.", "logger."))
+def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
+    if index is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[index] = node
 
 
 def _replacements(node: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -212,25 +177,14 @@ def _replacements(node: ast.AST) -> Iterator[tuple[str, Any]]:
             yield "statement is left out", ast.Pass()
 
 
-def _setter(parent: ast.AST, field: str, index: int | None, value: ast.AST) -> Callable[[], None]:
-    def put() -> None:
-        if index is None:
-            setattr(parent, field, value)
-        else:
-            getattr(parent, field)[index] = value
-
-    return put
-
-
-Calls = tuple[str, int]  # A file, and the first line of a function in it.
 _LEAST_CPU_SECONDS, _TIMES_GREEN, _MEMORY = 10, 5, 3 << 30
 
 
 class Trial:
     """A plugin of pytest that tries mutants instead of running the tests."""
 
-    def __init__(self, trees: dict[str, Module], mutants: list[Mutant]) -> None:
-        self._trees, self._mutants = trees, mutants
+    def __init__(self, mutants: list[Mutant]) -> None:
+        self._mutants = mutants
         self._root = Path(tempfile.mkdtemp(prefix="mutation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self._failed: str | None = None
         self.outcomes: dict[str, str] = {}
@@ -249,60 +203,54 @@ class Trial:
         for module in {mutant.module for mutant in self._mutants}:
             importlib.import_module(module)
         files = {mutant.path for mutant in self._mutants}
-        every = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
         self._plugins = session.config.pluginmanager
-        functions = [function for function in every if function.__code__.co_filename in files]
+        self._functions = [
+            one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__.co_filename in files
+        ]
         gc.freeze()
         green = self._run_green(session.items, files)
-        self.red = [item.nodeid for item in session.items if green[item.nodeid][0] is None]
+        items = {item.nodeid: item for item in session.items if item.nodeid in green}
+        self.red = [item.nodeid for item in session.items if item.nodeid not in green]
         for mutant in self._mutants:
-            called = [item for item in session.items if self._reaches(mutant, green[item.nodeid])]
-            called.sort(key=lambda item: green[item.nodeid][0])
-            cpu = _LEAST_CPU_SECONDS + _TIMES_GREEN * sum(green[item.nodeid][0] for item in called)
-            self.outcomes[mutant.identity] = self._try(mutant, called, functions, cpu) if called else "not executed"
-            if self.outcomes[mutant.identity] in ("survived", "not executed"):
-                click.echo(
-                    f"{os.path.relpath(mutant.path)}:{mutant.line}: {mutant.what}: {self.outcomes[mutant.identity]}"
-                )
+            where = mutant.path, mutant.place.line
+            called = [name for name in items if mutant.place.constant is not None or where in green[name][1]]
+            called.sort(key=lambda name: green[name][0])
+            cpu = _LEAST_CPU_SECONDS + _TIMES_GREEN * sum(green[name][0] for name in called)
+            outcome = self._try(mutant, [items[name] for name in called], cpu) if called else "not executed"
+            self.outcomes[mutant.identity] = outcome
+            if not outcome.startswith("killed"):
+                click.echo(f"{os.path.relpath(mutant.path)}:{mutant.line}: {mutant.what}: {outcome}")
         shutil.rmtree(self._root, ignore_errors=True)
         gc.unfreeze()
         return True
 
-    def _run_green(self, items: list[pytest.Item], files: set[str]) -> dict[str, tuple[float | None, set[Calls]]]:
-        """Return what each test costs without a mutant, and the functions that it calls. None: it fails."""
+    def _run_green(self, items: list[pytest.Item], files: set[str]) -> dict[str, tuple[float, set[Calls]]]:
+        """What each test that is green without a mutant costs, and the functions that it calls."""
         told = self._root / "green.json"
 
         def run() -> int:
-            costs: dict[str, tuple[float | None, list[Calls]]] = {}
+            costs: dict[str, tuple[float, list[Calls]]] = {}
             for item, following in _pairs(items):
                 self._failed, begin = None, time.process_time()
                 with _recorded(files) as calls:
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                cost = time.process_time() - begin if self._failed is None else None
-                costs[item.nodeid] = (cost, sorted(calls))
+                if self._failed is None:
+                    costs[item.nodeid] = time.process_time() - begin, sorted(calls)
             told.write_text(json.dumps(costs))
             return 0
 
-        status = self._fork(run, None)
-        if status != 0:
+        if status := self._fork(run, None):
             raise pytest.UsageError(f"The run without mutants ended with {status}")
         read = json.loads(told.read_text())
         return {key: (cost, {(path, line) for path, line in calls}) for key, (cost, calls) in read.items()}
 
-    @staticmethod
-    def _reaches(mutant: Mutant, green: tuple[float | None, set[Calls]]) -> bool:
-        cost, calls = green
-        if cost is None:
-            return False
-        return mutant.function is None or (mutant.path, mutant.function) in calls
-
-    def _try(self, mutant: Mutant, items: list[pytest.Item], functions: list[FunctionType], cpu: float) -> str:
+    def _try(self, mutant: Mutant, items: list[pytest.Item], cpu: float) -> str:
         told = self._root / "by"
         told.unlink(missing_ok=True)
 
         def run() -> int:
             try:
-                _swap(mutant, self._trees[mutant.module], functions)
+                self._swap(mutant)
             except Exception as e:  # noqa: BLE001 - whatever the changed constant makes of it
                 told.write_text(f"{type(e).__name__} when imported")
                 return 1
@@ -322,7 +270,24 @@ class Trial:
             case status:
                 return f"killed by {'a time limit' if status in (-signal.SIGXCPU, -signal.SIGKILL) else status}"
 
-    def _fork(self, run: Any, cpu: float | None) -> int:
+    def _swap(self, mutant: Mutant) -> None:
+        """Put the mutant into the live module, under each name that it was imported by."""
+        if mutant.place.constant is None:
+            changed = mutant.changed_code()
+            for function in self._functions:
+                with contextlib.suppress(ValueError):  # A closure that needs other variables: new ones have the mutant.
+                    function.__code__ = changed.get(_key(function.__code__), function.__code__)
+            return
+        namespace = vars(sys.modules[mutant.module])
+        before = dict(namespace)
+        mutant.change()
+        exec(compile(Module([mutant.place.constant], []), mutant.path, "exec", dont_inherit=True), namespace)
+        for name in [name for name in before if namespace[name] is not before[name]]:
+            for module in list(sys.modules.values()):
+                if module.__name__.startswith(("cdc_lakehouse", "tests")) and vars(module).get(name) is before[name]:
+                    setattr(module, name, namespace[name])
+
+    def _fork(self, run: Callable[[], int], cpu: float | None) -> int:
         directory = Path(tempfile.mkdtemp(dir=self._root))
         child = os.fork()
         if child == 0:
@@ -342,16 +307,18 @@ class Trial:
             finally:
                 os._exit(status)
         # What waits for something that never comes needs no CPU. The machine may be busy.
-        timer = threading.Timer(60 + 10 * cpu, os.killpg, (child, signal.SIGKILL)) if cpu is not None else None
-        if timer is not None:
-            timer.start()
+        timer = threading.Timer(threading.TIMEOUT_MAX if cpu is None else 60 + 10 * cpu, _kill, (child,))
+        timer.start()
         _, status = os.waitpid(child, 0)
-        if timer is not None:
-            timer.cancel()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+        timer.cancel()
+        _kill(child)
         shutil.rmtree(directory, ignore_errors=True)
         return os.waitstatus_to_exitcode(status)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
@@ -375,26 +342,6 @@ def _recorded(files: set[str]) -> Iterator[set[Calls]]:
         threading.setprofile(None)
 
 
-def _swap(mutant: Mutant, tree: Module, functions: list[FunctionType]) -> None:
-    """Put the mutant into the live module, under each name that it was imported by."""
-    namespace = vars(sys.modules[mutant.module])
-    if mutant.constant is not None:
-        before = dict(namespace)
-        mutant.change()
-        exec(compile(Module([mutant.constant], []), mutant.path, "exec", dont_inherit=True), namespace)
-        for name in [name for name in before if namespace[name] is not before[name]]:
-            for module in list(sys.modules.values()):
-                if module.__name__.startswith(("cdc_lakehouse", "tests")) and vars(module).get(name) is before[name]:
-                    setattr(module, name, namespace[name])
-        return
-    changed = changed_code(tree, mutant.path, mutant)
-    for function in functions:
-        new = changed.get(code_key(function.__code__))
-        if new is not None:
-            with contextlib.suppress(ValueError):  # A closure that needs other variables: new ones have the mutant.
-                function.__code__ = new
-
-
 def main() -> int:
     parser = argparse.ArgumentParser("python -m tests.mutation", description="Which small faults do tests not see?")
     parser.add_argument("modules", nargs="+", help="modules, packages or files: cdc_lakehouse.lake.current")
@@ -406,29 +353,36 @@ def main() -> int:
         "--compare", type=Path, help="such a file: try its mutants again (or --sample), say which are no longer killed"
     )
     options = parser.parse_args()
-    trees: dict[str, ast.Module] = {}
-    mutants: list[Mutant] = []
-    paths = [path for name in options.modules for path in _files(name)]
-    for path in dict.fromkeys(paths):
-        module = ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
-        trees[module], found = mutants_of(module, path)
-        mutants += found
+    paths = list(dict.fromkeys(path for name in options.modules for path in _files(name)))
+    modules = {
+        path: ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths
+    }
+    mutants = [mutant for path, module in modules.items() for mutant in mutants_of(module, path)]
     old = json.loads(options.compare.read_text())["mutants"] if options.compare else None
-    if old is not None and options.sample is None:
-        mutants = [mutant for mutant in mutants if mutant.identity in old]
     if options.sample is not None:  # By a checksum of each: a mutant more or less changes the choice by one.
         digests = {one: hashlib.sha256(f"{options.seed} {one.identity}".encode()).digest() for one in mutants}
         chosen = {*sorted(mutants, key=digests.__getitem__)[: options.sample]}
         mutants = [mutant for mutant in mutants if mutant in chosen]
-    tests = options.tests or sorted({str(test) for path in paths for test in _tests_of(path)})
-    click.echo(f"{len(mutants)} mutants of {len(trees)} modules, against {' '.join(tests)}")
-    trial = Trial(trees, mutants)
+    elif old is not None:
+        mutants = [mutant for mutant in mutants if mutant.identity in old]
+    tests = options.tests or sorted({_tests_of(path) for path in paths})
+    click.echo(f"{len(mutants)} mutants of {len(paths)} modules, against {' '.join(tests)}")
+    trial = Trial(mutants)
     code = pytest.main(
         ["-q", "-p", "no:cacheprovider", "--tb=no", "--disable-warnings", "--no-header", *tests], [trial]
     )
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return code
-    _report(mutants, trial, options.json)
+    for test in trial.red:
+        click.echo(f"left out, as it fails without a mutant: {test}")
+    click.echo(f"{'killed':>7} {'survived':>9} {'not executed':>13}")
+    kinds = [(mutant.module, trial.outcomes[mutant.identity].split(" by ")[0]) for mutant in mutants]
+    for module in [*dict.fromkeys(mutant.module for mutant in mutants), "all"]:
+        counts = Counter(kind for one, kind in kinds if module in (one, "all"))
+        click.echo(f"{counts['killed']:7} {counts['survived']:9} {counts['not executed']:13}  {module}")
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"mutants": trial.outcomes}, indent=1, ensure_ascii=False) + "\n")
     if old is None:
         return 0
     alive = [one for one, outcome in trial.outcomes.items() if not outcome.startswith("killed")]
@@ -446,26 +400,10 @@ def _files(name: str) -> list[Path]:
     return found
 
 
-def _tests_of(path: Path) -> list[Path]:
+def _tests_of(path: Path) -> str:
     """The directory of the tests of a module's package, or of the nearest one above."""
-    package = path.relative_to(_ROOT / "cdc_lakehouse").parent
-    for parent in (package, *package.parents):
-        if parent != Path() and (_ROOT / "tests" / parent).is_dir():
-            return [Path("tests") / parent]
-    return [Path("tests")]
-
-
-def _report(mutants: list[Mutant], trial: Trial, target: Path | None) -> None:
-    for test in trial.red:
-        click.echo(f"left out, as it fails without a mutant: {test}")
-    click.echo(f"{'killed':>7} {'survived':>9} {'not executed':>13}")
-    kinds = [(mutant.module, trial.outcomes[mutant.identity].split(" by ")[0]) for mutant in mutants]
-    for module in [*dict.fromkeys(mutant.module for mutant in mutants), "all"]:
-        counts = Counter(kind for one, kind in kinds if module in (one, "all"))
-        click.echo(f"{counts['killed']:7} {counts['survived']:9} {counts['not executed']:13}  {module}")
-    if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps({"mutants": trial.outcomes}, indent=1, ensure_ascii=False) + "\n")
+    package = Path("tests") / path.relative_to(_ROOT / "cdc_lakehouse").parent
+    return str(next(each for each in (package, *package.parents) if (_ROOT / each).is_dir()))
 
 
 if __name__ == "__main__":
