@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import re
 import shutil
@@ -17,9 +16,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -44,13 +42,11 @@ class Red:
 
     @property
     def exists(self) -> bool:
+        """With the scenario, in the file that the test plays, `[FILE-WAY]`."""
         path, _, name = self.test.partition("[")[0].partition("::")
-        return name in _functions(ROOT / path) and (not self.only or self._is_scenario())
-
-    def _is_scenario(self) -> bool:
-        """Whether the file of scenarios that the test plays, `[FILE-WAY]`, has that one."""
         file = ROOT / "tests/scenarios" / f"{self.test.partition('[')[2].partition('-')[0]}.txt"
-        return file.is_file() and f"== {self.only}" in file.read_text(encoding="utf-8").splitlines()
+        is_played = not self.only or f"== {self.only}" in file.read_text(encoding="utf-8").splitlines()
+        return is_played and f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
     def __str__(self) -> str:
         return f"{self.test}{ONLY}{self.only}" if self.only else self.test
@@ -79,25 +75,13 @@ class Patch:
 
 def patches() -> list[Patch]:
     """All patches, by name."""
-    return [_read(path) for path in sorted(DIRECTORY.glob("*.patch"))]
-
-
-def _read(path: Path) -> Patch:
-    header = path.read_text(encoding="utf-8").partition("diff --git")[0].splitlines()
-    tests = [line.removeprefix(RED).strip().partition(ONLY) for line in header if line.startswith(RED)]
-    return Patch(
-        path=path,
-        fault=" ".join(line for line in header if line and not line.startswith(RED)),
-        red=tuple(Red(test, only) for test, _, only in tests),
-    )
-
-
-@cache
-def _functions(path: Path) -> frozenset[str]:
-    if not path.is_file():
-        return frozenset()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    found: list[Patch] = []
+    for path in sorted(DIRECTORY.glob("*.patch")):
+        header = path.read_text(encoding="utf-8").partition("diff --git")[0].splitlines()
+        tests = [line.removeprefix(RED).strip().partition(ONLY) for line in header if line.startswith(RED)]
+        fault = " ".join(line for line in header if line and not line.startswith(RED))
+        found.append(Patch(path, fault, tuple(Red(test, only) for test, _, only in tests)))
+    return found
 
 
 TIMEOUT_SECONDS: Final = 900
@@ -114,27 +98,23 @@ def main() -> int:
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"there is no patch {', '.join(unknown)}")
     chosen = [known[name] for name in options.names] or list(known.values())
-    units = [] if options.spark else _jobs(chosen, is_slow=False)
-    slow = [] if options.only_unit else _jobs(chosen, is_slow=True)
+    kinds = [False] * (not options.spark) + [True] * (not options.only_unit)
+    jobs = [(each, [red for red in each.red if red.is_slow == is_slow]) for is_slow in kinds for each in chosen]
+    jobs = [(patch, wanted) for patch, wanted in jobs if wanted]
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="museum-") as directory:
         copy = Path(directory) / "copy"
         _copy_project(copy)
-        for patch, tests in [*units, *slow]:
+        for patch, tests in jobs:
             began = time.monotonic()
             problem = _problem(patch, tests, copy)
             if problem:
                 problems[patch.name] = problem
             click.echo(f"{patch.name}: {problem or 'red'} ({time.monotonic() - began:.0f} s)")
-    click.echo(f"{len(units) + len(slow)} trials, {len(problems)} of them not red")
+    click.echo(f"{len(jobs)} trials, {len(problems)} of them not red")
     for name, problem in problems.items():
         click.echo(f"  {name}: {problem}")
     return 1 if problems else 0
-
-
-def _jobs(chosen: Sequence[Patch], *, is_slow: bool) -> list[tuple[Patch, list[Red]]]:
-    found = [(patch, [red for red in patch.red if red.is_slow == is_slow]) for patch in chosen]
-    return [(patch, wanted) for patch, wanted in found if wanted]
 
 
 def _copy_project(copy: Path) -> None:
@@ -150,43 +130,30 @@ def _copy_project(copy: Path) -> None:
 
 
 def _problem(patch: Patch, wanted: Sequence[Red], copy: Path) -> str:
-    """What is wrong with a patch: it does not apply, or some of its tests stay green. Empty where all are red."""
+    """What is wrong with a patch: it does not apply, or some of its tests stay green, or cannot be run. Empty where all
+    are red."""
     if refused := patch.apply(copy):
         return f"does not apply: {refused.strip()}"
     green: list[str] = []
+    # Modules change within the second that a compiled file is dated by.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+    how: dict[str, Any] = {"cwd": copy, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         for only in dict.fromkeys(red.only for red in wanted):
             own = [red.test for red in wanted if red.only == only]
-            told = _run([*own, *(["--only", only] if only else [])], copy)
+            tests = [*own, *(["--only", only] if only else [])]
+            done = subprocess.run([*command, *tests], **how, text=True, timeout=TIMEOUT_SECONDS, check=False)
+            if done.returncode not in (0, 1):
+                return f"pytest ended with {done.returncode}: {done.stdout.strip()[-2000:]}"
             # A test without parameters stands for each of its cases.
-            green += [each for each in own if not re.search(rf"^(FAILED|ERROR) {re.escape(each)}(\[| |$)", told, re.M)]
-    except click.ClickException as error:
-        return error.message
+            of = {test: rf"^(FAILED|ERROR) {re.escape(test)}(\[| |$)" for test in own}
+            green += [test for test in own if not re.search(of[test], done.stdout, re.M)]
+    except subprocess.TimeoutExpired:
+        return f"not over after {TIMEOUT_SECONDS} s"
     finally:
         patch.apply(copy, "--reverse")
     return f"stays green: {', '.join(green)}" if green else ""
-
-
-def _run(arguments: Sequence[str], copy: Path) -> str:
-    """Run tests, and return the lines of those that failed. Raises `click.ClickException` with why they could not be
-    run."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", *arguments],
-            cwd=copy,
-            # Modules change within the second that a compiled file is dated by.
-            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise click.ClickException(f"not over after {TIMEOUT_SECONDS} s") from None
-    if done.returncode not in (0, 1):
-        raise click.ClickException(f"pytest ended with {done.returncode}: {done.stdout.strip()[-2000:]}")
-    return done.stdout
 
 
 if __name__ == "__main__":
