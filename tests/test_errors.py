@@ -81,7 +81,7 @@ WITHOUT: Final = {
 ADVISED_ELSEWHERE: Final = {
     ("ConfigurationError", "config/file.py"): "each fault of the list says what is allowed",
     ("TableHeldError", "pipeline/apply.py"): "the text, which `plan` shows alone, ends with what to do",
-    ("SourceError", "sources/kafka/client.py"): "what is wrong with a message, a row of the quarantine",
+    ("SourceError", "sources/kafka.py"): "what is wrong with a message, a row of the quarantine",
 }
 
 

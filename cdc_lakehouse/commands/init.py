@@ -33,10 +33,9 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.directory import detect_dump
-from cdc_lakehouse.sources.kafka import read_topics, require_all
-from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.object_store import Location, ObjectStore, open_store
 from cdc_lakehouse.sources.sink import paths
 
@@ -410,14 +409,14 @@ def _detect_topics(uri: str) -> Detected:
     which = {"topics": topics} if topics else {"topic_pattern": ".*"}
     of_brokers = {"type": "kafka", "format": registry.DEFAULT, "bootstrap_servers": brokers}
     asked = _validated(KafkaSource, {**of_brokers, **which})
-    known = read_topics(asked)
-    require_all(asked, known)
+    known = kafka.read_topics(asked)
+    kafka.require_all(asked, known)
     if not topics:
         names = some(sorted(topic.name for topic in known))
         raise ConfigurationError(
             "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
         )
-    values, compressions = registry.plain_values(first_messages(asked, known))
+    values, compressions = registry.plain_values(kafka.first_messages(asked, known))
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{plural(partitions, 'partition')} of {listed(sorted(topics), 'topic')}"], list[str]()

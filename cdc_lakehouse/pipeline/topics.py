@@ -34,10 +34,8 @@ from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
+from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
-from cdc_lakehouse.sources.kafka.client import read_claim_check
-from cdc_lakehouse.sources.kafka.reading import first_messages
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending, parse_segment
 
 _LOOKED_AT: Final = 500
@@ -320,7 +318,7 @@ class RecordSource(LogSource):
         messages."""
         source, landed = self._run.feed.kafka, self._stored.landed
         try:
-            pending = find_pending(source, read_topics(source), landed)
+            pending = kafka.find_pending(source, kafka.read_topics(source), landed)
         except CdcError:
             return frozenset()  # The next run asks again.
         ends = {partition for partition, (start, end) in pending.offsets.items() if start == end}
@@ -370,7 +368,7 @@ class Topics(RecordSource):
     @property
     def _options(self) -> Options:
         source = self._run.feed.kafka
-        claims = functools.partial(read_claim_check, source.claim_check or "", self._run.lake.storage)
+        claims = functools.partial(kafka.read_claim_check, source.claim_check or "", self._run.lake.storage)
         return Options(source.tidb_extension, claims if source.claim_check else None, source.before_2022_03_20)
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
@@ -397,17 +395,17 @@ class Topics(RecordSource):
         source = self._run.feed.kafka
         if not self._format.watermarks(self._options) or self._stored.landed.topics:
             return ()
-        client = KafkaClient.of(source)
-        topics = read_topics(source, client)
-        require_all(source, topics)
-        pending = find_pending(source, topics, LandedOffsets())
+        client = kafka.KafkaClient.of(source)
+        topics = kafka.read_topics(source, client)
+        kafka.require_all(source, topics)
+        pending = kafka.find_pending(source, topics, LandedOffsets())
         ranges = [
             OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
             for partition, (start, end) in pending.offsets.items()
             if end > start
         ]
         values = defaultdict[LogPartition, list[bytes | None]](list)
-        reader = RangeReader(client, ranges)
+        reader = kafka.RangeReader(client, ranges)
         for found in reader.messages():
             values[found.range.partition] += found.values
         if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
@@ -416,8 +414,8 @@ class Topics(RecordSource):
 
     def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
         run, source, landed = self._run, self._run.feed.kafka, self._stored.landed
-        pending = find_pending(source, read_topics(source), landed)
-        ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
+        pending = kafka.find_pending(source, kafka.read_topics(source), landed)
+        ranges = kafka.choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         landed_now, faults = records.Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
@@ -425,7 +423,7 @@ class Topics(RecordSource):
 
     def _pending(self) -> Pending:
         source = self._run.feed.kafka
-        return find_pending(source, read_topics(source), self._stored.landed)
+        return kafka.find_pending(source, kafka.read_topics(source), self._stored.landed)
 
     def poll(self, asked: str | None) -> SourceState:
         pending = self._pending()
@@ -436,7 +434,7 @@ class Topics(RecordSource):
 
     def sample(self) -> Sequence[str]:
         source = self._run.feed.kafka
-        _, compressions = plain_values(first_messages(source, read_topics(source)))
+        _, compressions = plain_values(kafka.first_messages(source, kafka.read_topics(source)))
         return [f"TiCDC compresses values with {name}" for name in compressions]
 
     def status(self) -> SourceStatus:

@@ -31,11 +31,11 @@ from cdc_lakehouse.sources.kafka import (
     Topic,
     choose_ranges,
     find_pending,
+    read_claim_check,
     read_topics,
     require_all,
     split_ranges,
 )
-from cdc_lakehouse.sources.kafka.client import read_claim_check
 from cdc_lakehouse.sources.object_store import (
     LocalStore,
     Location,

@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.commands import init
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.tables import records as record_writer
-from cdc_lakehouse.pipeline import topics
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources import kafka
-from cdc_lakehouse.sources.kafka import Bounds, Topic, reading
-from cdc_lakehouse.sources.kafka.client import KafkaClient
+from cdc_lakehouse.sources.kafka import Bounds, KafkaClient, Topic
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
 from tests.kit.changefeed import Record, TopicWriter
 
@@ -36,9 +32,9 @@ def impatient_client(monkeypatch: pytest.MonkeyPatch, source: KafkaSource, secon
 
 def hand_on_often(patch: pytest.MonkeyPatch, rows: int, bytes_held: int, messages: int) -> None:
     """A reader hands on so few messages together, and takes as few at a time from the client."""
-    patch.setattr(reading, "_ROWS_TOGETHER", rows)
-    patch.setattr(reading, "_BYTES_HELD", bytes_held)
-    patch.setattr(reading, "_MESSAGES_AT_ONCE", messages)
+    patch.setattr(kafka, "_ROWS_TOGETHER", rows)
+    patch.setattr(kafka, "_BYTES_HELD", bytes_held)
+    patch.setattr(kafka, "_MESSAGES_AT_ONCE", messages)
 
 
 class MemoryTopic:
@@ -48,12 +44,10 @@ class MemoryTopic:
         self._messages: dict[int, list[dict[str, Any]]] = {}
         self.unreadable: set[int] = set()
         self.away: set[int] = set()
-        for module in (topics, init, kafka):
-            monkeypatch.setattr(module, "read_topics", self._topics)
-        for module in (record_writer, topics, reading):
-            monkeypatch.setattr(
-                module, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges, self.unreadable)
-            )
+        monkeypatch.setattr(kafka, "read_topics", self._topics)
+        monkeypatch.setattr(
+            kafka, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges, self.unreadable)
+        )
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """Messages with `partition`, `key`, `value` (texts; `b64`: bytes in base64) and `timestamp`."""

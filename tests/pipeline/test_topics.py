@@ -28,7 +28,6 @@ from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.records import LandedState, RecordCommits, files_before, landed_state, remove_before
 from cdc_lakehouse.lake.tables.segments import OFFSETS, Appended, Segment
 from cdc_lakehouse.pipeline import canal
-from cdc_lakehouse.pipeline import topics as topic_source
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -247,7 +246,7 @@ def test_topic_is_waited_for_while_its_tables_live(
             for name in sorted(log.keys() - gone)
         ]
 
-    monkeypatch.setattr(topic_source, "read_topics", topics)
+    monkeypatch.setattr("cdc_lakehouse.sources.kafka.read_topics", topics)
     marks = {
         topic: [message(type="TIDB_WATERMARK", _tidb={"watermarkTs": int(ts)})]
         for topic, ts in zip(said["watermarks"][::2], said["watermarks"][1::2], strict=True)

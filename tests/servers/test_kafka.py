@@ -25,15 +25,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, Sour
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
 from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state
-from cdc_lakehouse.sources.kafka import (
-    KafkaClient,
-    RangeReader,
-    choose_ranges,
-    find_pending,
-    read_topics,
-    reading,
-    require_all,
-)
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.kafka import hand_on_often, with_timeout
@@ -319,7 +311,7 @@ def new_feed(new_lake: Callable[..., TestLake], kafka: Broker) -> NewFeed:
 def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done by one task in the process itself is done by Spark's tasks where there is more."""
     if request.param == "in tasks":
-        monkeypatch.setattr(reading, "_WORTH_A_TASK", 2)
+        monkeypatch.setattr("cdc_lakehouse.sources.kafka._WORTH_A_TASK", 2)
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
@@ -442,7 +434,7 @@ def test_messages_land_as_written(case: Case, new_feed: NewFeed, kafka: Broker, 
 
 def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records grow beyond what was reckoned: what was read behind the early end is read again, and is there once."""
-    monkeypatch.setattr(reading, "_WORTH_A_TASK", 10)
+    monkeypatch.setattr("cdc_lakehouse.sources.kafka._WORTH_A_TASK", 10)
     feed = new_feed(max_bytes=2000)
     feed.send(*numbered(40))
     feed.drain()
@@ -531,7 +523,7 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
     new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read lands, the rest is for the next run; one that begins without brokers is told so."""
-    monkeypatch.setattr(reading, "_ROWS_TOGETHER", 1000)
+    monkeypatch.setattr("cdc_lakehouse.sources.kafka._ROWS_TOGETHER", 1000)
     slow = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
     feed = new_feed(kafka=slow)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]

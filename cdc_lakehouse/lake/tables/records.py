@@ -44,7 +44,7 @@ from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO, of_batch
 from cdc_lakehouse.lake.tables.small_table import commit, create
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, split_ranges, useful_task_count
+from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ ReadGroup = tuple[list[tuple[OffsetRange, LandedSegment]], list[str], list[CdcEr
 
 
 def _read_group(
-    client: KafkaClient,
+    client: kafka.KafkaClient,
     rows_of: RecordRows,
     table: lake_files.TableFiles,
     name: str,
@@ -257,7 +257,7 @@ def _read_group(
 ) -> Iterator[ReadGroup]:
     """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
     number, ranges = numbered
-    reader, records, sizes = RangeReader(client, ranges), Counter[OffsetRange](), Counter[OffsetRange]()
+    reader, records, sizes = kafka.RangeReader(client, ranges), Counter[OffsetRange](), Counter[OffsetRange]()
     dates = defaultdict[OffsetRange, set[str]](set)
     # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
     with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
@@ -360,11 +360,11 @@ class Records(RecordCommits):
     """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
     def __init__(
-        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: KafkaClient | None = None
+        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: kafka.KafkaClient | None = None
     ) -> None:
         super().__init__(lake, feed.name)
         self._source, self._spark = feed.kafka, spark
-        self._client = client or KafkaClient.of(feed.kafka)
+        self._client = client or kafka.KafkaClient.of(feed.kafka)
 
     def append(
         self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
@@ -405,12 +405,12 @@ class Records(RecordCommits):
         return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
     def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
-        tasks = useful_task_count(ranges, state.landed)
+        tasks = kafka.useful_task_count(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
         shared = (self._client, rows, lake_files.TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
-        shares = [*enumerate(split_ranges(ranges, state.landed, tasks))]
+        shares = [*enumerate(kafka.split_ranges(ranges, state.landed, tasks))]
         return run_tasks(self._spark() if len(shares) > 1 else None, shares, functools.partial(_read_group, *shared))
 
 
