@@ -15,16 +15,16 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (1_992, 10),
     "cdc_lakehouse/changelog": (4_737, 15),
-    "cdc_lakehouse/commands": (4_161, 17),
+    "cdc_lakehouse/commands": (4_160, 17),
     "cdc_lakehouse/config": (1_742, 7),
     "cdc_lakehouse/decoders": (5_057, 19),
     "cdc_lakehouse/lake": (10_101, 28),
     "cdc_lakehouse/operate": (2_083, 8),
-    "cdc_lakehouse/pipeline": (5_192, 15),
+    "cdc_lakehouse/pipeline": (5_190, 15),
     "cdc_lakehouse/sample": (619, 3),
-    "cdc_lakehouse/sources": (5_190, 22),
+    "cdc_lakehouse/sources": (5_164, 20),
     "cdc_lakehouse/*.py": (821, 5),
-    "tests": (30_735, 152),
+    "tests": (30_720, 152),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
