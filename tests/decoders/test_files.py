@@ -525,8 +525,18 @@ def test_tasks_take_each_file_once_in_order(piece: int | None) -> None:
             starts, stops = zip(*pieces, strict=True)
             assert starts == (0, *stops[:-1]) and stops[-1] is None
         assert all(len({file.segment for file in group}) == len(group) for group in groups)
-        most = max(8, sum(sizes) // 2**27 + 1) + 1
-        assert all(groups) and len(groups) <= (most if piece is None else 2 * most)
+        weights = [sum((_stop(file) - file.context.pieces[0]) * _weight(file) for file in group) for group in groups]
+        assert all(groups) and len(groups) <= max(4, 2 * -(-sum(weights) // 2**28))
+        assert max(weights, default=0) <= sum(weights) / max(1, len(groups)) + max(map(_weight, files), default=0) + 1
+
+
+def _stop(file: SegmentFile) -> int:
+    return file.context.pieces[1] or file.pieces
+
+
+def _weight(file: SegmentFile) -> float:
+    """Of a piece: its bytes, and its part of the request for the file."""
+    return (file.ref.size + 2**20) / file.pieces
 
 
 @pytest.mark.parametrize("ends", [(2,), (1, 3), (4, 5, 100)])

@@ -16,7 +16,7 @@ import heapq
 import itertools
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -519,22 +519,21 @@ def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]
     file where that makes them more alike."""
     weights = [file.ref.size + _REQUEST for file in files]
     total = sum(weights)
-    # A task costs something too: a handful of small files is not worth one each.
-    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
-    share = filled = total / wanted
-    groups: list[list[SegmentFile]] = []
+    # A task costs something too: a handful of small files is not worth one each. With many, all slots end together.
+    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)))
+    if total > 2 * tasks * _GROUP_BYTES:
+        wanted = tasks * math.ceil(total / _GROUP_BYTES / tasks)
+    share, start = total / wanted, 0.0
+    groups: defaultdict[int, list[SegmentFile]] = defaultdict(list)
     for file, weight in zip(files, weights, strict=True):
-        at, each = 0, weight / file.pieces
-        while at < file.pieces:
-            if at or filled >= share or (file.pieces > 1 and share - filled < each / 2):
-                groups.append([])
-                filled = 0.0
-            count = min(file.pieces - at, max(1, round((share - filled) / each)))
-            of_task = file
-            if count < file.pieces:
-                pieces = at, None if at + count == file.pieces else at + count
-                of_task = replace(file, context=replace(file.context, pieces=pieces))
-            groups[-1].append(of_task)
-            at += count
-            filled += each * count
-    return groups
+        each = weight / file.pieces
+        # A piece belongs to the task in whose share its middle is: no rest is left for a task of its own.
+        tasks_of = [int((start + (at + 0.5) * each) / share) for at in range(file.pieces)]
+        start += weight
+        for task, same in itertools.groupby(range(file.pieces), tasks_of.__getitem__):
+            at, *more = same
+            stop = at + 1 + len(more)
+            pieces = at, None if stop == file.pieces else stop
+            whole = pieces == (0, None)
+            groups[task].append(file if whole else replace(file, context=replace(file.context, pieces=pieces)))
+    return [*groups.values()]
