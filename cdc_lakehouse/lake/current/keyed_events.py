@@ -401,8 +401,7 @@ def different(hashes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return ordered[np.diff(ordered, prepend=ordered[:1] ^ 1) != 0]
 
 
-def all_differ(hashes: np.ndarray[Any, Any]) -> bool:
-    ordered = np.sort(hashes)
+def all_differ(ordered: np.ndarray[Any, Any]) -> bool:
     return bool((ordered[1:] != ordered[:-1]).all())
 
 
@@ -417,7 +416,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    if all_differ(key_hashes(connection, events)):
+    if all_differ(np.sort(key_hashes(connection, events))):
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())

@@ -256,7 +256,9 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     for part in parts:
         keys.setdefault(part.table_no, []).append(part.keys)
         part.keys = None
-    apart = {number for number, own in keys.items() if keyed_events.all_differ(np.concatenate(own))}
+    # Each part's are in order: a stable sort only merges them.
+    ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
+    apart = {number for number, hashes in ordered.items() if keyed_events.all_differ(hashes)}
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
