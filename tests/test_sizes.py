@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (1_992, 10),
     "cdc_lakehouse/changelog": (4_737, 15),
-    "cdc_lakehouse/commands": (4_160, 17),
+    "cdc_lakehouse/commands": (4_172, 17),
     "cdc_lakehouse/config": (1_742, 7),
     "cdc_lakehouse/decoders": (5_057, 19),
     "cdc_lakehouse/lake": (10_101, 28),
@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (619, 3),
     "cdc_lakehouse/sources": (5_164, 20),
     "cdc_lakehouse/*.py": (821, 5),
-    "tests": (30_720, 152),
+    "tests": (30_730, 152),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
