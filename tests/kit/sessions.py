@@ -50,6 +50,24 @@ from tests.kit.waiting import clock_at
 from tests.pipeline import Sink, lake_in
 
 
+def printed(line: str, environment: dict[str, str]) -> str:
+    """What a command prints, with what of that is asked for behind it; the code that it ends with where not 0."""
+    words, pipe, path = line.partition(" | ")
+    words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
+    words, _, answers = words.partition(" < ")
+    done = CliRunner(env=environment).invoke(main, shlex.split(words), input="\n".join(answers.split()))
+    is_told = done.exception is None or isinstance(done.exception, SystemExit)
+    assert "Traceback" not in done.output and is_told, (done.output, done.exception)
+    said = done.stdout
+    if pipe:
+        found = json.loads(said)
+        for step in path.split("."):
+            found = found[int(step) if step.isdigit() else step]
+        said = json.dumps(found, ensure_ascii=False)
+    said = "\n".join(each for each in said.splitlines() if not slash or re.search(pattern, each))
+    return f"{said}\n{done.stderr}" + (f"\nexit code {done.exit_code}" if done.exit_code else "")
+
+
 class Session:
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch, **feed: Any) -> None:
         self.directory, self._patch, self.now = directory, patch, NOON
@@ -92,23 +110,8 @@ class Session:
         yield from self._shown(said if isinstance(said, str) else "")
 
     def _command(self, line: str) -> Iterator[str]:
-        words, pipe, path = line.partition(" | ")
-        words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
-        words, _, answers = words.partition(" < ")
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
-        done = CliRunner(env=environment).invoke(
-            main, shlex.split(self._places(words)), input="\n".join(answers.split())
-        )
-        is_told = done.exception is None or isinstance(done.exception, SystemExit)
-        assert "Traceback" not in done.output and is_told, (done.output, done.exception)
-        said = done.stdout
-        if pipe:
-            found = json.loads(said)
-            for step in path.split("."):
-                found = found[int(step) if step.isdigit() else step]
-            said = json.dumps(found, ensure_ascii=False)
-        said = "\n".join(each for each in said.splitlines() if not slash or re.search(pattern, each))
-        yield from self._shown(f"{said}\n{done.stderr}" + (f"\nexit code {done.exit_code}" if done.exit_code else ""))
+        yield from self._shown(printed(self._places(line), environment))
 
     def _places(self, text: str) -> str:
         return text.replace("<dir>", str(self.directory)).replace("<data>", str(self.data))

@@ -3,7 +3,6 @@ right by events, and it stays so; in both format versions."""
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 import random
@@ -14,10 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -27,7 +24,6 @@ from pymysql.converters import encoders
 from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.changelog.mysql_types import iceberg_type
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName, quoted
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import VerifyConfig, load
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.definitions import build_definitions
@@ -42,7 +38,8 @@ from tests.kit import hand_sinks
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.hand_sinks import CREATE, CSV, HandSink
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
+from tests.kit.sessions import printed
 from tests.pipeline import T0, lake_in
 from tests.servers.mysql import MySqlServer, Session
 
@@ -57,18 +54,18 @@ _TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
 Row = dict[str, Any]
 
 
-class VerifiedSource:
-    """Database `d` of a server, empty, with a user who may read it, for a feed of `lake`."""
+class VerifiedFeed:
+    """A feed of database `d` of a server, empty, which a user may read. `copy` brings its tables to the lake."""
 
-    lake: TestLake
-
-    def __init__(self, server: MySqlServer, **connection: Any) -> None:
-        self.session = Session(server, **connection)
-        self.address = f"127.0.0.1:{server.port}"
+    def __init__(self, server: MySqlServer, lake: TestLake, **connection: Any) -> None:
+        self.lake, self.session, self.address = lake, Session(server, **connection), f"127.0.0.1:{server.port}"
         self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
         self.execute("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
         self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
         self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
+        self.configure()
+        self._cut: dict[str, tuple[int | None, int]] = {}
+        self.checkpoint_ts = T0
 
     def execute(self, *statements: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """What the last one gives."""
@@ -87,28 +84,17 @@ class VerifiedSource:
             columns.append(SourceColumn(name, type, bool(int(nullable)), bool(int(key)), virtual=virtual))
         return tuple(columns)
 
-    def configure(self) -> None:
-        """The feed is verified against it, with the password of the environment's SOURCE_PASSWORD."""
+    def configure(self, **feed: Any) -> None:
+        """The feed is verified against the server, with the password of the environment's SOURCE_PASSWORD."""
+        self.lake.configure(**feed)
         document = json.loads(self.lake.config_path.read_text())
         document["feeds"][0]["verify"] = {"url": f"mysql://{USER}:${{SOURCE_PASSWORD}}@{self.address}"}
         self.lake.config_path.write_text(json.dumps(document))
 
-    def call(self, *options: str, password: str = PASSWORD, answer: str = "") -> Result:
-        """`verify`, with what it reads from its input."""
+    def call(self, line: str, password: str = PASSWORD) -> str:
+        """What `verify` prints."""
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
-        arguments = ["verify", "--pause", "0", *options]
-        return CliRunner().invoke(main, arguments, env=environment, input=answer, catch_exceptions=False)
-
-
-class VerifiedFeed(VerifiedSource):
-    """A feed of such a database, whose lake has what `copy` brings there."""
-
-    def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
-        super().__init__(server, conv=encoders)
-        self.lake = lake_in(directory, **feed)
-        self.configure()
-        self._cut: dict[str, tuple[int | None, int]] = {}
-        self.checkpoint_ts = T0
+        return printed(f"verify --pause 0 {line}", environment).replace(self.address, "<server>")
 
     def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
         """The table's rows into the lake, after `change`; and a cut that has them."""
@@ -156,13 +142,9 @@ class VerifiedFeed(VerifiedSource):
     def publish(self, held: tuple[tuple[str, str], ...] = ()) -> None:
         script.publish(self.lake, self._cut, dict(held), at=self.checkpoint_ts)
 
-    def verify(self, *options: str, code: int) -> list[Row]:
-        """The tables of the result, by `verify --json`."""
-        result = self.call("--json", *options)
-        assert result.exit_code == code, result.output
-        (feed,) = json.loads(result.stdout)["feeds"]
-        assert feed["error"] is None and feed["server"].startswith("8.0")
-        return feed["tables"]
+    def verify(self, options: str = "") -> Row:
+        """The first table of the result, by `verify --json`."""
+        return json.loads(self.call(f"--json {options} | feeds.0.tables.0").splitlines()[0])
 
     @property
     def url(self) -> str:
@@ -189,7 +171,7 @@ def _castable(value: str | bytes | None, iceberg: str) -> str | bytes | None:
 
 @pytest.fixture
 def feed(mysql: MySqlServer, tmp_path: Path) -> VerifiedFeed:
-    return VerifiedFeed(mysql, tmp_path)
+    return VerifiedFeed(mysql, lake_in(tmp_path), conv=encoders)
 
 
 # Of each column its type, its values in six rows (SQL; none is NULL), and the first one after a small change.
@@ -219,10 +201,15 @@ class Played:
     """A case of `cases/verify.txt`: `> SQL` in the source, `limit NAME NUMBER` of the product. `copy` brings its tables
     into the lake, where rows by their place then have other values (`0-2 {…}`), are `gone`, or are there `again {…}`.
     `event TABLE AT ROW` is behind the cut, `held ID WHY` in it. `verify TABLE …` compares, after each `then STEP` once
-    more. `$` calls the command: behind `/` is what lines are shown, behind `|` which part of the JSON."""
+    more. `$ OPTIONS` calls the command, as in sessions; a repair is confirmed after all `then STEP`.
+
+    Of `cases/repair.txt`: `log FILE UPTO CHANGE | …` (op, commit-ts, id, v) comes to a sink, and `run` reads it;
+    `rebuild` makes the table anew from its events. `rows` are its own, `repairs` what was repaired, by whom, and the
+    kinds of its deletes, `check` what the scheduled job finds."""
 
     def __init__(self, feed: VerifiedFeed, patch: pytest.MonkeyPatch) -> None:
         self._feed, self._patch, self._between = feed, patch, list[str]()
+        self._sink = HandSink(feed.lake.sink)
 
     def step(self, line: str) -> list[str]:
         feed, (word, _, rest) = self._feed, line.partition(" ")
@@ -249,15 +236,43 @@ class Played:
                 done = verify_feed(feed.lake.run, VerifyConfig(url=feed.url), rest.split(), options)
                 return [shown(table) for table in done.tables]
             case "$":
-                words, sign, what = re.split(r" ([/|]) ", rest, maxsplit=1)
-                done = feed.call(*words.split())
-                lines = [each for each in map(str.strip, done.output.splitlines()) if re.search(what, each)]
-                if sign == "|":
-                    found = json.loads(done.stdout)["feeds"][0]
-                    for part in what.split("."):
-                        found = found[int(part) if part.isdigit() else part]
-                    lines = [json.dumps(found)]
-                return [f"exit {done.exit_code}", *lines]
+                between, self._between = self._between, []
+                with self._patch.context() as patch:
+                    if between:
+                        patch.setattr("click.confirm", lambda *_, **__: [*map(self.step, between)] != [])
+                    return [each for each in map(str.strip, feed.call(rest).splitlines()) if each]
+            case "log":
+                index, upto, changes = rest.split(" ", 2)
+                self._sink.rows("d/t", 0, *map(logged, changes.split(" | ")), index=int(index))
+                self._sink.checkpoint(int(upto))
+            case "run":
+                feed.lake.go_through()
+            case "configure":
+                feed.configure(tables=json.loads(rest))
+            case "rebuild":
+                assert not run_all(feed.lake.run(rebuild=feed.lake.names())).applied.held
+            case "rows":
+                return [" ".join(map(str, row)) for row in feed.lake.rows("t")]
+            case "repairs":
+                table = feed.lake.tables()["d", "t"]
+                kinds = {each.place is None for file in live_files(table) for each in file.deletes}
+                deletes = " and ".join("positions" if each else "vectors" for each in sorted(kinds, reverse=True))
+                rows = [each for each in feed.lake.machinery("segments") if each["kind"] == "repair"]
+                rows.sort(key=lambda each: each["segment"])
+                names = ("table", "state", "inserts", "updates", "deletes")
+                assert all("@" in each["requested_by"] for each in rows)
+                found = [" ".join(f"{each[name]}" for name in names) for each in rows]
+                return [*found, f"format version {table.format_version}: {deletes or 'nothing'} deleted"]
+            case "check":
+                definitions = build_definitions(load(feed.lake.config_path))
+                done = definitions.resolve_job_def(f"{feed.lake.name}_verify").execute_in_process()
+                (found,) = done.get_asset_check_evaluations()
+                numbers = {
+                    name: found.metadata[name].value
+                    for name in ("differing_keys", "differing")
+                    if name in found.metadata
+                }
+                return [f"{'passes' if found.passed else 'fails'}: {numbers}"]
             case _:
                 assert not line, line
         return []
@@ -289,7 +304,7 @@ def shown(table: TableResult) -> str:
 def test_verify_tells_what_differs(
     case: Case, mysql: MySqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
 ) -> None:
-    played = Played(VerifiedFeed(mysql, tmp_path, **case.settings), monkeypatch)
+    played = Played(VerifiedFeed(mysql, lake_in(tmp_path, **case.settings), conv=encoders), monkeypatch)
     case.compare([text_of(line) for step in case.own for line in played.step(step)], update=update)
 
 
@@ -303,12 +318,12 @@ def test_changed_value_of_each_type_is_found(feed: VerifiedFeed) -> None:
         names = ", ".join(f"`{name}`" for name in ("id", *row))
         feed.execute(f"INSERT INTO t ({names}) VALUES ({', '.join([str(number), *row.values()])})")
     feed.copy("t")
-    (table,) = feed.verify(code=0)
+    table = feed.verify()
     assert (table["result"], table["source_rows"], table["lake_rows"]) == ("equal", len(rows), len(rows))
     assert (named(table), table["different_buckets"], table["left_out"]) == ([], 0, {})
     for number, (name, value) in enumerate(CHANGES.items()):
         feed.execute(f"UPDATE t SET `{name}` = {value} WHERE id = {number}")
-    (table,) = feed.verify("--rows", "100", code=1)
+    table = feed.verify("--rows 100")
     assert named(table) == sorted(("different", str(n), name) for n, name in enumerate(CHANGES))
     assert (table["different"], table["missing"], table["extra"], table["changing"]) == (len(CHANGES), 0, 0, 0)
 
@@ -325,19 +340,18 @@ def test_floats_are_compared_to_the_last_bit(feed: VerifiedFeed) -> None:
     rows = [(n, value if abs(value) < 3e38 else None, value) for n, value in enumerate(doubles)]
     feed.session.cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", rows)
     feed.copy("t")
-    (table,) = feed.verify(code=0)
+    table = feed.verify()
     assert table["different_buckets"] == 0
     feed.copy("t", by_id(3, d=0.1 + 2**-56))
-    (table,) = feed.verify(code=1)
+    table = feed.verify()
     assert named(table) == [("different", "3", "d")]
 
 
 def test_session_only_reads_and_shows_no_password(feed: VerifiedFeed) -> None:
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     feed.copy("t")
-    result = feed.call(password="wrong-one")
-    assert result.exit_code == 2
-    assert "Access denied" in result.output and "wrong-one" not in result.output + repr(feed.lake.config)
+    said = feed.call("", password="wrong-one")
+    assert "Access denied" in said and "exit code 2" in said and "wrong-one" not in said + repr(feed.lake.config)
     with SourceDatabase(VerifyConfig(url=feed.url)) as database:
         with pytest.raises(SourceError, match=r"denied.*: the user needs SELECT"):
             database.all("INSERT INTO d.t VALUES (1)")
@@ -355,146 +369,26 @@ TABLE = (
     "CREATE TABLE t (id BIGINT, at DATETIME(3), v INT, s VARCHAR(50), ts TIMESTAMP NULL, b VARBINARY(10), "
     "e ENUM('a','b'), d DECIMAL(10,2), PRIMARY KEY (id, at))"
 )
-MOMENT = datetime.datetime(2026, 1, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 - as the source has it
 # The csv has TIMESTAMP in the feed's zone, and bytes in base64.
 LOGGED = '"2026-01-01 12:00:00.250"', "{v}", '"s{id}"', '"2026-01-01 20:00:00"', '"AP8="', '"b"', "1.50"
 
 
-def change(op: str, at: int, id: int, v: int) -> str:
-    return hand_sinks.row(op, "t", at, str(id), *(text.format(id=id, v=v) for text in LOGGED))
-
-
-class RepairedFeed(VerifiedSource):
-    """A sink made by hand that says what `logged` says of table `t`, and a MySQL that has `rows`."""
-
-    def __init__(self, server: MySqlServer, new_lake: Callable[..., TestLake]) -> None:
-        super().__init__(server)
-        self.execute(TABLE)
-        self.lake = new_lake(source={**CSV, "time_zone": "Asia/Shanghai"})
-        self.set_tables({"settings": {"d.t": {"format_version": 2}}})
-        self.sink = HandSink(self.lake.sink)
-        self.sink.schema("t", 0, *self.columns("t"), action=CREATE, query=TABLE)
-
-    def set_tables(self, tables: dict[str, Any]) -> None:
-        self.lake.configure(tables=tables)
-        self.configure()
-
-    def insert(self, id: int, v: int) -> None:
-        more = f"{v}, 's{id}', '2026-01-01 12:00:00', 0x00ff, 'b', 1.5"
-        self.execute(f"INSERT INTO t VALUES ({id}, '2026-01-01 12:00:00.250', {more})")
-
-    def log(self, index: int, upto: int, *changes: str) -> None:
-        self.sink.rows("d/t", 0, *changes, index=index)
-        self.sink.checkpoint(upto)
-
-    def verify(self, *options: str, code: int, answer: str = "") -> Result:
-        result = self.call(*options, answer=answer)
-        assert result.exit_code == code, result.output
-        return result
-
-    def deletes(self) -> tuple[int, set[str]]:
-        """The format version of the table, and the kinds of deletes that its files have."""
-        table = self.lake.tables()["d", "t"]
-        return table.format_version, {
-            "positions" if each.place is None else "vector" for file in live_files(table) for each in file.deletes
-        }
-
-    def values(self) -> dict[int, int]:
-        return {each[0]: each[2] for each in self.lake.rows("t")}
-
-    def repairs(self) -> list[tuple[Any, ...]]:
-        rows = [each for each in self.lake.machinery("segments") if each["kind"] == "repair"]
-        return [
-            (each["inserts"], each["updates"], each["deletes"])
-            for each in sorted(rows, key=lambda each: each["segment"])
-        ]
-
-
-@pytest.fixture
-def repaired(
-    mysql: MySqlServer, new_lake: Callable[..., TestLake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> RepairedFeed:
-    found = RepairedFeed(mysql, new_lake)
-    places = {"CDC_LAKEHOUSE_CONFIG": found.lake.config_path, "DAGSTER_HOME": tmp_path / "home"}
-    for name, value in {**places, "SOURCE_PASSWORD": PASSWORD}.items():
-        monkeypatch.setenv(name, str(value))
-    return found
+def logged(change: str) -> str:
+    op, at, id, v = change.split()
+    return hand_sinks.row(op, "t", int(at), id, *(text.format(id=id, v=v) for text in LOGGED))
 
 
 @pytest.mark.in_turn
-def test_differences_are_repaired_and_stay_repaired(repaired: RepairedFeed) -> None:
-    repaired.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
-    repaired.lake.go_through()
-    for id, v in ((1, 1), (2, 22), (4, 4)):
-        repaired.insert(id, v)
-    # The check finds what the command finds.
-    (check,) = evaluated(repaired)
-    assert not check.passed and check.metadata["differing_keys"].value == 3
-    assert "d.t: extra id=3" in str(check.metadata["differing"].value)
-    # Nothing happens without a yes.
-    asked = repaired.verify("--repair", code=1, answer="n\n")
-    assert "not confirmed" in asked.output and repaired.repairs() == []
-    (done,) = json.loads(repaired.verify("--repair", "--yes", "--json", code=0).stdout)["feeds"]
-    assert done["result"] == "different" and done["repair"]["not_repaired"] == {}
-    assert done["repair"]["tables"] == [
-        {"database": "d", "table": "t", "checkpoint_ts": hand_sinks.T0 + 10, "inserted": 1, "updated": 1, "deleted": 1}
-    ]
-    repaired.verify(code=0)
-    moment = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
-    others = MOMENT, moment, b"\0\xff", "b"
-    assert [(each[1], each[4], each[5], each[6]) for each in repaired.lake.rows("t")] == [others] * 3
-    (segment,) = [each for each in repaired.lake.machinery("segments") if each["kind"] == "repair"]
-    assert (segment["table"], segment["state"], "@" in segment["requested_by"]) == ("t", "decoded", True)
-    assert (repaired.repairs(), evaluated(repaired)[0].passed) == ([(1, 1, 1)], True)
-    assert repaired.deletes() == (2, {"positions"})
-
-    # It goes on in format version 3.
-    repaired.set_tables({})
-    # A second repair of the same cut counts more than the first, also where it deletes.
-    repaired.execute("DELETE FROM t WHERE id = 4", "UPDATE t SET v = 23 WHERE id = 2")
-    repaired.insert(3, 33)
-    repaired.verify("--repair", "--yes", code=0)
-    repaired.verify(code=0)
-    assert repaired.deletes() == (3, {"positions", "vector"}), "earlier files of positions stay"
-    assert repaired.values() == {1: 1, 2: 23, 3: 33} and repaired.repairs() == [(1, 1, 1), (1, 1, 1)]
-
-    # The log goes on where it was: what it says counts more than a repair, and of other rows the repair stays.
-    repaired.log(2, 20, change("U", 12, 3, 34), change("I", 13, 5, 5))
-    repaired.lake.go_through()
-    assert repaired.values() == {1: 1, 2: 23, 3: 34, 5: 5}
-    # So it does where the table is computed anew from its events.
-    table = repaired.lake.tables()["d", "t"]
-    repaired.lake.lake.catalog.drop_table(table.name())
-    repaired.lake.configure(tables={"exclude": ["d.none"]})
-    repaired.lake.go_through()
-    assert repaired.values() == {1: 1, 2: 23, 3: 34, 5: 5}
-
-
-def test_run_beside_a_repair_keeps_what_the_log_says(repaired: RepairedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run is over before the repair is confirmed."""
-    repaired.log(1, 10, *(change("I", n, n, n) for n in (1, 2, 3)))
-    repaired.lake.go_through()
-    for id, v in ((1, 11), (2, 22), (4, 4)):
-        repaired.insert(id, v)
-
-    def confirm(*_: object, **__: object) -> bool:
-        repaired.log(
-            2, 20, change("U", 12, 2, 222), change("D", 13, 3, 3), change("I", 14, 4, 44), change("I", 15, 5, 5)
-        )
-        repaired.lake.go_through()
-        return True
-
-    monkeypatch.setattr("click.confirm", confirm)
-    assert "repaired d.t" in repaired.verify("--repair", code=0).output
-    assert repaired.values() == {1: 11, 2: 222, 4: 44, 5: 5} and repaired.repairs() == [(1, 2, 1)]
-    repaired.lake.lake.catalog.drop_table(repaired.lake.tables()["d", "t"].name())
-    repaired.lake.configure(tables={"exclude": ["d.none"]})
-    repaired.lake.go_through()
-    assert repaired.values() == {1: 11, 2: 222, 4: 44, 5: 5}, "computed anew"
-
-
-def evaluated(feed: RepairedFeed) -> Sequence[dg.AssetCheckEvaluation]:
-    """What the scheduled job finds."""
-    definitions = build_definitions(load(feed.lake.config_path))
-    done = definitions.resolve_job_def(f"{feed.lake.name}_verify").execute_in_process()
-    return done.get_asset_check_evaluations()
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "repair.txt"), ids=str)
+def test_repaired_rows_are_the_sources_and_stay_so(
+    case: Case, mysql: MySqlServer, new_lake: Callable[..., TestLake], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, update: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SOURCE_PASSWORD", PASSWORD)
+    settings = {"settings": {"d.t": {"format_version": 2}}}
+    feed = VerifiedFeed(mysql, new_lake(source={**CSV, "time_zone": "Asia/Shanghai"}, tables=settings))
+    feed.execute(TABLE)
+    HandSink(feed.lake.sink).schema("t", 0, *feed.columns("t"), action=CREATE, query=TABLE)
+    played = Played(feed, monkeypatch)
+    case.compare([text_of(line) for step in case.own for line in played.step(step)], update=update)
