@@ -52,8 +52,11 @@ _idle: dict[int, list[Any]] = {}
 
 @contextlib.contextmanager
 def database() -> Iterator[Any]:
-    """Open a DuckDB for a task: one thread, because Spark has one task for each core; times in UTC; what exceeds its
-    memory goes to disk. It is empty, and the user must remove what it creates; after an error it is not used again."""
+    """Open a DuckDB: one thread, because Spark has one task for each core; times in UTC; what exceeds its memory goes
+    to disk. It is empty, and the user must remove what it creates; after an error, except one of a value, it is not
+    used again."""
+    import duckdb  # noqa: PLC0415 - A run with nothing new opens none.
+
     idle = _idle.setdefault(os.getpid(), [])
     try:
         connection = idle.pop()
@@ -61,8 +64,11 @@ def database() -> Iterator[Any]:
         connection = _opened()
     try:
         yield connection
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        if isinstance(error, duckdb.InvalidInputException):
+            idle.append(connection)
+        else:
+            connection.close()
         raise
     idle.append(connection)
 
@@ -75,7 +81,6 @@ def _close_idle() -> None:
 
 
 def _opened() -> Any:
-    # Imported where a connection is opened: a run with nothing new opens none.
     import duckdb  # noqa: PLC0415
     from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
 
@@ -94,15 +99,16 @@ def _opened() -> Any:
     return connection
 
 
-def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
+def query(statement: str, **relations: Any) -> pa.Table:
     """Return the rows of a statement over relations (Arrow tables or readers), which have these names while it runs."""
-    try:
-        for name, relation in relations.items():
-            connection.register(name, relation)
-        return connection.sql(statement).to_arrow_table()
-    finally:
-        for name in relations:
-            connection.unregister(name)
+    with database() as connection:
+        try:
+            for name, relation in relations.items():
+                connection.register(name, relation)
+            return connection.sql(statement).to_arrow_table()
+        finally:
+            for name in relations:
+                connection.unregister(name)
 
 
 def by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -110,7 +116,7 @@ def by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(rows.column_names, rows.columns, strict=True))
 
 
-def over_columns(connection: Any, columns: Sequence[tuple[str, Any]]) -> list[pa.Table]:
+def over_columns(columns: Sequence[tuple[str, Any]]) -> list[pa.Table]:
     """Run a statement over each column (statement, array). It reads the column `value` of the relation `stacked` and
     must return a row for each of its rows, in their order.
 
@@ -126,7 +132,7 @@ def over_columns(connection: Any, columns: Sequence[tuple[str, Any]]) -> list[pa
         stacked = pa.table({"value": pa.chunked_array(chunks, kind)})
         if stacked.num_rows < len(chunks) * _VECTOR_ROWS:
             stacked = stacked.combine_chunks()  # DuckDB makes a vector of each chunk, however short.
-        rows = query(connection, statement, stacked=stacked)
+        rows = query(statement, stacked=stacked)
         ends = np.cumsum([len(each) for each in arrays])
         for place, array, end in zip(places, arrays, ends.tolist(), strict=True):
             found[place] = rows.slice(end - len(array), len(array))

@@ -214,9 +214,9 @@ class Sample:
 class FileFormat:
     """A protocol of files, with every fact that the rest of the product needs."""
 
-    decode: Callable[[Any, Iterable[bytes], FileContext], Iterator[pa.RecordBatch]]
+    decode: Callable[[Iterable[bytes], FileContext], Iterator[pa.RecordBatch]]
     """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`, in the order
-    of its lines, with a DuckDB connection."""
+    of its lines."""
     redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
     """Whether later files contain everything of a file that was cut off: all of its records, and the incomplete one.
     Called with the contents, those of the later files in their order.

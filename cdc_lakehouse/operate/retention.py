@@ -273,31 +273,30 @@ def _changes(
         "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
         "AND list_count(key) = len(key) AS whole FROM changes"
     )
-    with sql.database() as connection:
-        while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-            events = pa.Table.from_batches(some)
-            out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
-            events = events.filter(pc.invert(out))
-            # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
-            number = events.column_names.index("line")
-            numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
-            changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
-            places = changes.column("line").to_numpy()
-            tables, numbers = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
-            found, of_change = np.unique((tables << _VERSION_BITS) + numbers, return_inverse=True)
-            names = pa.array([columns_of[each] for each in found.tolist()], pa.list_(pa.string()))
-            images = changes.select(["upsert", "is_insert", "image", "key"])
-            images = images.append_column("names", names.take(pa.array(of_change)))
-            whole = pa.concat_tables(sql.query(connection, query, changes=part) for part in sql.slices(images))
-            columns = {
-                **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
-                "line": events.column("line").take(pa.array(places)),
-                "whole": whole.column("whole"),
-                "file": events.column(_FILE).take(pa.array(places)),
-                "position": events.column(_POSITION).take(pa.array(places)),
-                "keys": np.bincount(places, minlength=events.num_rows)[places],
-            }
-            yield from pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES).to_batches()
+    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+        events = pa.Table.from_batches(some)
+        out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+        events = events.filter(pc.invert(out))
+        # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
+        number = events.column_names.index("line")
+        numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
+        changes = keyed.keyed(numbered.select(list(CHANGE_COLUMNS)))
+        places = changes.column("line").to_numpy()
+        tables, numbers = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
+        found, of_change = np.unique((tables << _VERSION_BITS) + numbers, return_inverse=True)
+        names = pa.array([columns_of[each] for each in found.tolist()], pa.list_(pa.string()))
+        images = changes.select(["upsert", "is_insert", "image", "key"])
+        images = images.append_column("names", names.take(pa.array(of_change)))
+        whole = pa.concat_tables(sql.query(query, changes=part) for part in sql.slices(images))
+        columns = {
+            **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
+            "line": events.column("line").take(pa.array(places)),
+            "whole": whole.column("whole"),
+            "file": events.column(_FILE).take(pa.array(places)),
+            "position": events.column(_POSITION).take(pa.array(places)),
+            "keys": np.bincount(places, minlength=events.num_rows)[places],
+        }
+        yield from pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES).to_batches()
 
 
 _WORTH: Final = 0.1

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, synthetic_stage, tso
 from cdc_lakehouse.changelog.schema import TableName
@@ -233,8 +232,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
-    with sql.database() as connection:
-        events = all_keyed_events(reader, connection, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
+    events = all_keyed_events(reader, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
     update, schema = source.fold(0, run.lake.config.warehouse, source.schema), source.schema
     rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
     skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)

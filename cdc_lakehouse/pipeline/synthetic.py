@@ -418,9 +418,7 @@ class _MovedRows:
             partition = PartitionRows(scheme, (swap.partition,), table.target)
             condition = partition.condition(lambda column: f"c{column.id}", table.values)
             tested = values.select([f"c{each.id}" for each in partition.columns])
-            with sql.database() as connection:
-                query = f"SELECT {condition} AS exchanged FROM tested"
-                exchanged = sql.query(connection, query, tested=tested).column("exchanged")
+            exchanged = sql.query(f"SELECT {condition} AS exchanged FROM tested", tested=tested).column("exchanged")
             answers, name = {*exchanged.unique().to_pylist()}, table.version.name
             if number and answers - {True}:
                 why = f"rows of {name} are not, or not for certain, in the range or list of partition {swap.partition}"

@@ -54,7 +54,6 @@ from tests.kit.decoding import (
     read_json,
     strictly,
 )
-from tests.kit.duckdb_sql import connection
 from tests.kit.hand_sinks import integer, text
 from tests.lake import ID, NOON
 
@@ -119,7 +118,7 @@ def test_lines_that_are_read_one_by_one_say_so() -> None:
     lines = [json_line("INSERT", {"id": str(number)}, None) for number in range(300)]
     lines[7:9], lines[100] = [b"garbage", lines[7].replace(b'"id":"7"', b'"id":7')], lines[100].replace(b":", b": ")
     with eagerly():
-        batches = [*ticdc_canal_json.decode(connection(), [b"\n".join(lines)], json_context())]
+        batches = [*ticdc_canal_json.decode([b"\n".join(lines)], json_context())]
     assert [row["line"] for batch in batches for row in batch.to_pylist() if row["strict"]] == [8, 9, 101]
 
 
@@ -388,7 +387,7 @@ def test_json_values_of_64_mib_are_batches_of_their_own() -> None:
     content, context = b"\n".join([LINE, large, json_line("DELETE", A, None)]), json_context()
     for readers in (at_once, strictly):
         with readers():
-            found = list(ticdc_canal_json.decode(connection(), [content], context))
+            found = list(ticdc_canal_json.decode([content], context))
         assert [batch.column("line").to_pylist() for batch in found] == [[1], [2], [3]]
         for image, letter in (("after", "x"), ("before", "y")):
             text = found[1].column(image)[0].as_py()
@@ -400,12 +399,12 @@ def test_batches_are_bounded() -> None:
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
     for content, columns, rows in ((b'"I","t","d",1,2\n' * 200_000, ("n",), 200_000), (wide, names, 5000)):
         context = FileContext("d", "t", csv_options(), columns)
-        batches = list(csv.decode(connection(), [content], context))
+        batches = list(csv.decode([content], context))
         assert sum(batch.num_rows for batch in batches) == rows
         assert max(batch.num_rows for batch in batches) <= 65_536
         assert max(batch.nbytes for batch in batches) < 64 << 20
     content = (json_line("INSERT", {"": ""}, None) + b"\n") * 150_000
-    sizes = [batch.num_rows for batch in ticdc_canal_json.decode(connection(), [content], json_context())]
+    sizes = [batch.num_rows for batch in ticdc_canal_json.decode([content], json_context())]
     assert sum(sizes) == 150_000 and max(sizes) <= 65_536
 
 
@@ -489,7 +488,7 @@ def test_dump_is_read_piece_by_piece() -> None:
             taken += 1
             yield b'%d,"%s"\r\n' % (number, b"x" * 1000)
 
-    batches = decode_rows(connection(), pieces(), dump_context(TEXT, TWO), piece=4096)
+    batches = decode_rows(pieces(), dump_context(TEXT, TWO), piece=4096)
     next(batches)
     assert taken < 10
     assert sum(batch.num_rows for batch in batches) > 80 and taken == 100

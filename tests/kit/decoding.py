@@ -27,7 +27,6 @@ from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.text import TextReader
 from cdc_lakehouse.decoders.topic_reader import RECORDS, Summaries, TopicFormat, TopicReader
 from cdc_lakehouse.sources.dump.contents import Notation
-from tests.kit.duckdb_sql import connection
 
 DATABASE, TABLE = "shop", "parcels"
 TS = 450000000000000001
@@ -48,7 +47,7 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
 
 
 def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: FileContext | None = None) -> Events:
-    return _events(ticdc_canal_json.decode(connection(), _parts(content), context or json_context(), piece=piece))
+    return _events(ticdc_canal_json.decode(_parts(content), context or json_context(), piece=piece))
 
 
 def csv_context(
@@ -63,7 +62,7 @@ def csv_context(
 
 
 def read_csv(content: bytes | Sequence[bytes], context: FileContext, piece: int = 1 << 20) -> Events:
-    return _events(csv.decode(connection(), _parts(content), context, piece=piece))
+    return _events(csv.decode(_parts(content), context, piece=piece))
 
 
 def dump_context(
@@ -78,7 +77,7 @@ def dump_context(
 
 
 def read_dump(parts: bytes | Iterable[bytes], context: DumpContext, piece: int = 1 << 20) -> Events:
-    return _events(decode_rows(connection(), iter(_parts(parts)), context, piece=piece))
+    return _events(decode_rows(iter(_parts(parts)), context, piece=piece))
 
 
 def _parts(content: Any) -> Any:

@@ -18,7 +18,6 @@ from cdc_lakehouse.lake.current.typed_rows import LakeColumn, Plan, plan_evoluti
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 from tests.boundaries import update as product
 from tests.boundaries.update import Column, TableVersion, keyed_events
-from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
 SCHEMA: Final = pa.schema([product.EVENTS.field(name) for name in product.CHANGE_COLUMNS])
@@ -41,11 +40,9 @@ def event(
 
 def keyed(events: Sequence[dict[str, Any]], *spans: keyed_events.KeyedSpan) -> list[dict[str, Any]]:
     """Keyed events, which are the same where Python reads the images, as it does with large ones."""
-    found = keyed_events.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA))
+    found = keyed_events.KeyedSpans(spans).keyed(pa.Table.from_pylist(list(events), SCHEMA))
     with patch.object(keyed_events, "LARGE_IMAGE", -1):
-        assert (
-            keyed_events.KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
-        )
+        assert keyed_events.KeyedSpans(spans).keyed(pa.Table.from_pylist(list(events), SCHEMA)).equals(found)
     assert found.schema == keyed_events.KEYED_EVENTS
     return found.to_pylist()
 
@@ -148,7 +145,7 @@ def read(version: TableVersion, *images: str | None, wanted: set[int] | None = N
 def _read(version: TableVersion, images: Any, wanted: set[int] | None) -> list[dict[str, Any]]:
     events = pa.table({"image": pa.array(images, pa.string())})
     columns = {column.id for column in version.columns} if wanted is None else wanted
-    texts, strange, absent = product.typed_rows.row_images(connection(), events, version, columns)
+    texts, strange, absent = product.typed_rows.row_images(events, version, columns)
     return pa.table({**texts, "strange": strange, "absent": absent}).to_pylist()
 
 

@@ -38,7 +38,6 @@ from tests.boundaries import update as product
 from tests.boundaries.update import EventReader, TableVersion, keyed_events, typed_rows, update_tasks
 from tests.changelog.statements import declared, partitioned_by
 from tests.kit.case_files import Case, bytes_of, read_cases
-from tests.kit.duckdb_sql import connection
 from tests.lake import written
 
 IO: Final = PyArrowFileIO()
@@ -236,8 +235,8 @@ class Play:
         redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            events = keyed_events.read_keyed_events(share, connection(), table.spans, redecoded)
-            blocks += [keyed_events.divided(connection(), keyed, {0: (0, 2)}, directory) for keyed in events]
+            events = keyed_events.read_keyed_events(share, table.spans, redecoded)
+            blocks += [keyed_events.divided(keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
@@ -377,7 +376,7 @@ class Moved(Play):
 
     def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
         table, reader = self.prepared(recomputed)
-        events = pa.concat_tables(keyed_events.read_keyed_events(reader, connection(), table.spans))
+        events = pa.concat_tables(keyed_events.read_keyed_events(reader, table.spans))
         _, self.texts, self.found = update_tasks.folded_texts(table.update, {}, events)
         self.rejections = self.found.rejections
 
@@ -440,9 +439,9 @@ def test_queries_do_not_grow_with_columns(tmp_path: Path, monkeypatch: pytest.Mo
     """DuckDB plans an expression in milliseconds. Rows are whole and partial ones."""
     planned, query = list[int](), product.duckdb_sql.query
 
-    def counted(connection: Any, statement: str, **relations: Any) -> pa.Table:
+    def counted(statement: str, **relations: Any) -> pa.Table:
         planned[-1] += len(statement)
-        return query(connection, statement, **relations)
+        return query(statement, **relations)
 
     monkeypatch.setattr(product.duckdb_sql, "query", counted)
     for count in (100, 1000):
@@ -486,9 +485,7 @@ def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: p
         play = Play(tmp_path / str(number), {"table": "id int key, v longtext"})
         play.directory.mkdir()
         table, reader = feed(play, "I", *({"id": str(n), "v": "x" * length} for n in range(count))).prepared()
-        keyed += keyed_events.read_keyed_events(
-            reader, connection(), [replace(span, table_no=number) for span in table.spans]
-        )
+        keyed += keyed_events.read_keyed_events(reader, [replace(span, table_no=number) for span in table.spans])
         plans.append(replace(table.update, table_no=number))
     with_room(monkeypatch, "30MB")
     found = [*update_tasks.update_tables({}, plans, pa.concat_tables(keyed))]

@@ -210,7 +210,7 @@ def test_partition_has_the_rows_that_mysql_removes_with_it() -> None:
             wrong.append((question["table"], str(error)))
             continue
         query = f"SELECT id, {condition} AS gone FROM (SELECT *, {', '.join(read)} FROM rows)"
-        found = dict(zip(*duckdb_sql.query(connection(), query, rows=rows).to_pydict().values(), strict=True))
+        found = dict(zip(*duckdb_sql.query(query, rows=rows).to_pydict().values(), strict=True))
         known = None not in found.values()
         counts["compared" if known else "uncertain"] += 1
         if known and {id for id, gone in found.items() if gone} != set(question["gone"]):
@@ -279,22 +279,24 @@ def test_any_text_is_a_literal_and_a_name(text: str) -> None:
 def test_a_database_is_used_again_but_for_one_that_failed() -> None:
     with database() as first, database() as second:
         assert first is not second
-        assert query(first, "SELECT n FROM rows", rows=pa.table({"n": [1]})).to_pylist() == [{"n": 1}]
+    assert query("SELECT n FROM rows", rows=pa.table({"n": [1]})).to_pylist() == [{"n": 1}]
     with database() as again:
         assert again in (first, second)
         with pytest.raises(duckdb.CatalogException):
             again.sql("SELECT n FROM rows")
     with pytest.raises(RuntimeError), database() as failed:
         raise RuntimeError
+    with pytest.raises(duckdb.InvalidInputException), database() as sound:
+        sound.execute("SELECT error('a value')")
     with database() as other:
+        assert other is sound
         assert other is not failed
 
 
 def test_a_join_with_a_reader_keeps_its_right_side() -> None:
     keys = pa.table({"key": [1, 2]})
-    with database() as own:
-        read = pa.RecordBatchReader.from_batches(keys.schema, iter(keys.to_batches()))
-        explained = query(own, "EXPLAIN SELECT * FROM stored SEMI JOIN keys USING (key)", stored=read, keys=keys)
+    read = pa.RecordBatchReader.from_batches(keys.schema, iter(keys.to_batches()))
+    explained = query("EXPLAIN SELECT * FROM stored SEMI JOIN keys USING (key)", stored=read, keys=keys)
     plan = explained.column("explain_value")[0].as_py()
     assert "Join Type: SEMI" in plan
     assert "RIGHT_SEMI" not in plan

@@ -149,9 +149,7 @@ _PIECE: Final = 8 * 1024 * 1024
 """Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 
 
-def decode(
-    connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE
-) -> Iterator[pa.RecordBatch]:
+def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in parts that are cut anywhere, into batches of `DECODED` of some ten megabytes and at
     most 65,536 rows. `piece` is the number of bytes that are read at a time."""
     options, names = context.csv, context.columns

@@ -657,9 +657,7 @@ _PIECE: Final = 4 * 1024 * 1024
 """Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 
 
-def decode_rows(
-    connection: Any, pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE
-) -> Iterator[pa.RecordBatch]:
+def decode_rows(pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in pieces that are cut anywhere, into batches of `DECODED`, and of the same texts as
     in the image, each named `TEXT_OF` and the table's column. `piece` is the number of bytes that are read at a time.
     Raises SourceError for a file with other columns, or with a header of other columns than the notation's."""
@@ -684,7 +682,7 @@ def decode_rows(
         if waiting and (rows is None or rows.table.dump_columns != columns or size >= piece // 2):
             batch, limit = pa.concat_batches(waiting), most_rows([column.name for column in columns])
             for at in range(0, batch.num_rows, limit):
-                yield _events(connection, context.commit_ts, columns, batch.slice(at, limit), line + at)
+                yield _events(context.commit_ts, columns, batch.slice(at, limit), line + at)
             waiting, size, line = [], 0, line + batch.num_rows
         if rows is not None:
             columns = rows.table.dump_columns
@@ -692,15 +690,13 @@ def decode_rows(
             size += rows.batch.nbytes
 
 
-def _events(
-    connection: Any, commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch, line: int
-) -> pa.RecordBatch:
+def _events(commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch, line: int) -> pa.RecordBatch:
     """Return the events of rows with these columns, the first of which is the one of that number in the file."""
     count, texts = batch.num_rows, list[pa.Array]()
     for column, of_rows in zip(columns, batch.columns, strict=False):
         if column.zones is not None:
             select, table = f"SELECT {column.expression('text')} FROM texts", pa.table({"text": of_rows})
-            of_rows = duckdb_sql.query(connection, select, texts=table).column(0).combine_chunks()
+            of_rows = duckdb_sql.query(select, texts=table).column(0).combine_chunks()
         texts.append(of_rows)
     problem, value = batch.column("problem"), batch.column("value")
     events = [pa.repeat("R", count), pa.repeat(pa.scalar(commit_ts, pa.int64()), count), pa.nulls(count, pa.string())]

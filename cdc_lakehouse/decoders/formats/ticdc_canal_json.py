@@ -688,9 +688,7 @@ def lacks_commit_ts(head: bytes) -> bool:
     return "type" in message and "_tidb" not in message
 
 
-def decode(
-    connection: Any, parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE
-) -> Iterator[pa.RecordBatch]:
+def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in parts, into batches with the columns of `DECODED`: those of its pieces that the
     context names, of about `piece` bytes."""
     forms = Forms((context.database, context.table))

@@ -196,7 +196,7 @@ class KeyedSpans:
         for span in sorted(spans, key=lambda span: span.above):
             self._by_name.setdefault((span.database, span.table), []).append(span)
 
-    def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
+    def keyed(self, events: pa.Table) -> pa.Table:
         """Return the events (columns of `CHANGE_COLUMNS`) that are in a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
         if self._earlier_of is not None:
@@ -207,7 +207,7 @@ class KeyedSpans:
         within = span_of >= 0
         events, stages, span_of = where(events, within), stages[within], span_of[within]
         width = np.array([len(span.key_columns) for span in spans], np.int64)[span_of]
-        parts = _key_parts(connection, events, spans, span_of)
+        parts = _key_parts(events, spans, span_of)
         columns = {
             "table_no": np.array([span.table_no for span in spans], np.int32)[span_of],
             "key": _lists(parts, "new", width),
@@ -224,7 +224,7 @@ class KeyedSpans:
         olds = sum(name.startswith("old") for name in parts.column_names)
         differ = [f"new{n} IS DISTINCT FROM old{n}" for n in range(olds)]
         statement = f"SELECT {' OR '.join(differ)} AS moved FROM parts"
-        if differ and (count := pc.sum(moved := query(connection, statement, parts=parts).column("moved")).as_py()):
+        if differ and (count := pc.sum(moved := query(statement, parts=parts).column("moved")).as_py()):
             same = sql.by_name(now.drop_columns(["key", "upsert", "image"]).filter(moved))
             key = _lists(parts.filter(moved), "old", width[moved.to_numpy()])
             now = pa.concat_tables([_keyed(count, {**same, "key": key}, {"upsert": False}), now])
@@ -250,9 +250,7 @@ class KeyedSpans:
         return found, span_of
 
 
-def _key_parts(
-    connection: Any, events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]
-) -> pa.Table:
+def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
     """Return the parts of each event's key as columns `new<n>`, and those of the previous key as `old<n>`, unless no
     event can change its key."""
     numbers = range(max((len(span.key_columns) for span in spans), default=0))
@@ -284,11 +282,11 @@ def _key_parts(
         [
             _large_key_parts(each, len(numbers), found)
             if each.nbytes > LARGE_IMAGE * each.num_rows
-            else sql.query(connection, statement, keyed=each)
+            else sql.query(statement, keyed=each)
             for each in slices
         ]
     )
-    return _of_values(connection, parts, spans, span_of) if any(span.key_texts for span in spans) else parts
+    return _of_values(parts, spans, span_of) if any(span.key_texts for span in spans) else parts
 
 
 def _large_key_parts(rows: pa.Table, count: int, names: Sequence[str]) -> pa.Table:
@@ -313,7 +311,7 @@ def _members(image: str | None, names: Sequence[str | None]) -> dict[str | None,
     return {name: msgspec.json.decode(members[name]) for name in names if name in members}
 
 
-def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
+def _of_values(parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
     """Replace the parts by the single text of each value."""
     columns = sql.by_name(parts)
     for name in parts.column_names:
@@ -323,7 +321,7 @@ def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], spa
         for expression in sorted({text for text in texts if text is not None}):
             own = pa.array(np.array([text == expression for text in texts])[span_of])
             said = pa.table({TEXT: columns[name].filter(own)})
-            found = sql.query(connection, f"SELECT {expression} AS found FROM said", said=said).column("found")
+            found = sql.query(f"SELECT {expression} AS found FROM said", said=said).column("found")
             columns[name] = pc.replace_with_mask(columns[name], own, found.combine_chunks())
     return pa.table(columns)
 
@@ -391,8 +389,8 @@ def key_texts(keys: Any, width: int) -> dict[str, Any]:
     return {key_part(n): pc.list_element(keys, n) for n in range(width)}
 
 
-def key_hashes(connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
-    return query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h").to_numpy()
+def key_hashes(keyed: pa.Table) -> np.ndarray[Any, Any]:
+    return query("SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h").to_numpy()
 
 
 def different(hashes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -405,7 +403,7 @@ def all_differ(ordered: np.ndarray[Any, Any]) -> bool:
     return bool((ordered[1:] != ordered[:-1]).all())
 
 
-def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
+def latest_changes(events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
     """Return the indices of the latest events, one for each key of `width` parts, in ascending order. Raises
     `TableHeldError` when an event lacks a part of its key."""
     parts = key_texts(events.column("key"), width)
@@ -416,7 +414,7 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    if all_differ(np.sort(key_hashes(connection, events))):
+    if all_differ(np.sort(key_hashes(events))):
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
@@ -424,7 +422,6 @@ def latest_changes(connection: Any, events: pa.Table, width: int, table: str | N
     synthetic = pc.any(pc.not_equal(pc.bit_wise_and(events.column("stage"), 1), 0)).as_py()
     first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
     found = query(
-        connection,
         f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
         f"ORDER BY stage DESC, {first}upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
         keyed=pa.table({**parts, **positions, "place": place}),
@@ -469,9 +466,7 @@ def keys_changed_above(
         if found:
             texts = {f"t{n}": [image.get(column.name) for image in found] for n, (column, _) in enumerate(key)}
             of_keys = {name: pa.array(each, pa.string()) for name, each in texts.items()}
-            with sql.database() as connection:
-                digests = sql.query(connection, query, key_texts=pa.table(of_keys)).column("digest").to_pylist()
-            yield from digests
+            yield from sql.query(query, key_texts=pa.table(of_keys)).column("digest").to_pylist()
 
 
 BLOCKS: Final = pa.schema(
@@ -497,12 +492,12 @@ _PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 
 
 def read_keyed_events(
-    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
+    reader: EventReader, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> Iterator[pa.Table]:
     """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
     segments `decoded_again` had earlier. Raises `TransientError`, and errors of lack of memory unchanged: the values of
     one table can be the cause (see `lake.faults.run_isolated`)."""
-    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+    import duckdb  # noqa: PLC0415 - Where there are spans there is a query.
 
     if not spans:
         return
@@ -512,16 +507,14 @@ def read_keyed_events(
         for each, only in ((reader, None), *((earlier, earlier_of) for earlier in reader.earlier)):
             keyed_spans = KeyedSpans(spans, only)
             for events in each.read(names, *between):
-                yield keyed_spans.keyed(connection, events)
+                yield keyed_spans.keyed(events)
     except (OSError, duckdb.IOException) as error:
         raise TransientError(f"files of events cannot be read: {error}", advice="run again") from error
 
 
-def all_keyed_events(
-    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
-) -> pa.Table:
+def all_keyed_events(reader: EventReader, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()) -> pa.Table:
     """Read as `read_keyed_events` does, into one table."""
-    return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, connection, spans, decoded_again)])
+    return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, spans, decoded_again)])
 
 
 def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
@@ -531,16 +524,14 @@ def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
     return reader.shares(max(1, min(most, len(files))))
 
 
-def divided(
-    connection: Any, keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: str | None
-) -> pa.RecordBatch:
+def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: str | None) -> pa.RecordBatch:
     """Split keyed events into blocks for tasks (columns of `BLOCKS`); events of one key go to one task. `places`
     maps a table's number to its first task and its number of tasks. Blocks go through files in `directory` when all
     tasks share one disk; otherwise through Spark, which takes five times as long. Raises `TransientError`."""
     numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
     tasks, buckets = np.array([places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
     if (buckets > 1).any():
-        tasks = tasks + (key_hashes(connection, keyed) % buckets.astype(np.uint64)).astype(np.int64)
+        tasks = tasks + (key_hashes(keyed) % buckets.astype(np.uint64)).astype(np.int64)
     found, counts = np.unique(tasks, return_counts=True)
     if len(found) > 1:
         keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
@@ -571,19 +562,18 @@ def work_by_key(
     """Do work on the events of some spans, in tasks that get all events of their keys (`places` as in `divided`), or in
     this process without Spark; return what it yields. `plans` are those of each task."""
     if spark is None:
-        with sql.database() as connection:
-            events = all_keyed_events(reader, connection, spans, decoded_again)
+        events = all_keyed_events(reader, spans, decoded_again)
         return [*work([plan for own in plans for plan in own], events)]
     rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
     shares = shares_of(spark, reader)
     with block_directory(spark) as directory:
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with sql.database() as connection, errors_to_driver():
+            with errors_to_driver():
                 for batch in batches:
                     for number in batch.column(0).to_pylist():
-                        for keyed in together(read_keyed_events(shares[number], connection, spans, decoded_again)):
-                            yield divided(connection, keyed, places, directory)
+                        for keyed in together(read_keyed_events(shares[number], spans, decoded_again)):
+                            yield divided(keyed, places, directory)
 
         blocks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
         planned = spark.createDataFrame(pa.Table.from_pylist(rows, TASK_ROWS))

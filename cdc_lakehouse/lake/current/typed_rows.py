@@ -200,7 +200,7 @@ def text_target(target: Target) -> Target:
     return Target(tuple(map(as_text, target.columns)), tuple(versions))
 
 
-def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+def rows_of_fold(folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
     """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
     folds: for each column of the table `t<id>` (string); `n<id>` (int), the number of the text's version, NULL when no
@@ -220,9 +220,9 @@ def rows_of_fold(connection: Any, folds: pa.Table, target: Target, value_format:
         text, version = given[f"t{id}"], given[f"n{id}"]
         for types, numbers in each:
             texts.append((text if len(each) == 1 else pc.if_else(pc.is_in(version, numbers), text, None), types))
-    values, fault, zeros = _read(texts, folds.num_rows, connection, value_format)
+    values, fault, zeros = _read(texts, folds.num_rows, value_format)
     unborn = [column for column in target.columns if pc.any(given[f"u{column.id}"]).as_py()]
-    defaults = default_values(connection, unborn, None, target, folds.num_rows, value_format)
+    defaults = default_values(unborn, None, target, folds.num_rows, value_format)
     known = given["based"] if "based" in given else pa.repeat(False, folds.num_rows)
     columns: dict[int, Any] = {}
     rest = iter(values)
@@ -247,7 +247,7 @@ def _table(row: Any, target: Target, columns: Mapping[int, Any], fault: Mask, ze
 
 
 def _read(
-    texts: Sequence[tuple[Any, Sequence[ColumnType]]], count: int, connection: Any, value_format: ValueFormat
+    texts: Sequence[tuple[Any, Sequence[ColumnType]]], count: int, value_format: ValueFormat
 ) -> tuple[list[Any], Mask, np.ndarray[Any, Any]]:
     """Read texts, (column, its types from then to now), of `count` rows as values of the last type. Return also whether
     a text of a row cannot be read, and how many of a row are zero dates that became NULL."""
@@ -255,7 +255,7 @@ def _read(
     statements = {
         place: each for place, (_, types) in enumerate(texts) if (each := _reading(tuple(types), value_format))
     }
-    read = sql.over_columns(connection, [(each, columns[place]) for place, each in statements.items()])
+    read = sql.over_columns([(each, columns[place]) for place, each in statements.items()])
     fault, zeros = np.zeros(count, np.bool_), np.zeros(count, np.int32)
     for place, rows in zip(statements, read, strict=True):
         columns[place] = rows.column("value")
@@ -280,7 +280,7 @@ def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | 
     return f"SELECT {', '.join(shown)} FROM {relation}"
 
 
-def misfit(connection: Any, image: str | None, number: int, target: Target, value_format: ValueFormat) -> str | None:
+def misfit(image: str | None, number: int, target: Target, value_format: ValueFormat) -> str | None:
     """Return what of an image does not fit the columns of its version (`number`); None where nothing is found."""
     texts, version = image_of(image), target.versions[number]
     known = {column.name for column in version.columns}
@@ -289,15 +289,13 @@ def misfit(connection: Any, image: str | None, number: int, target: Target, valu
     for column in version.carried:
         if column.name in texts:
             text = pa.array([texts[column.name]], pa.string())
-            if _read([(text, target.types(column.id)[number])], 1, connection, value_format)[1][0]:
+            if _read([(text, target.types(column.id)[number])], 1, value_format)[1][0]:
                 return f"the value of column {column.name}"
     missing = [column.name for column in version.carried if column.name not in texts]
     return f"column {missing[0]} is missing" if missing else None
 
 
-def converted(
-    connection: Any, columns: Sequence[tuple[str, Any, Sequence[ColumnType]]], value_format: ValueFormat
-) -> list[Any]:
+def converted(columns: Sequence[tuple[str, Any, Sequence[ColumnType]]], value_format: ValueFormat) -> list[Any]:
     """Convert values, (expression over `value`, array, types), to the last of their types. Raises `DdlError` for a
     value that cannot be converted."""
     statements: list[tuple[str, Any]] = []
@@ -305,7 +303,7 @@ def converted(
         relation, result, lost, _ = conversions(f"(SELECT {expression} AS v0 FROM stacked)", types, value_format)
         value = sql.cast(result, value_format.type_of(types[-1]))
         statements.append((f"SELECT {value} AS value, {any_of(lost)} AS fault FROM {relation}", array))
-    found = sql.over_columns(connection, statements)
+    found = sql.over_columns(statements)
     for (_, _, types), rows in zip(columns, found, strict=True):
         if pc.any(rows.column("fault")).as_py():
             names = " to ".join(dict.fromkeys(type_text(each) for each in types))
@@ -317,7 +315,6 @@ def converted(
 
 
 def default_values(
-    connection: Any,
     columns: Sequence[Column],
     version: TableVersion | None,
     target: Target,
@@ -332,7 +329,7 @@ def default_values(
         none = sql.cast(sql.NULL, value_format.type_of(column.type)), [column.type]
         literal, types = target.default(column.id, value_format) if is_older else none
         values.append((literal, _ONE_ROW, types))
-    found = converted(connection, values, value_format)
+    found = converted(values, value_format)
     return {column.id: pa.repeat(each[0], count) for column, each in zip(columns, found, strict=True)}
 
 
@@ -377,9 +374,7 @@ def any_of(conditions: Iterable[str]) -> str:
     return f"coalesce(list_bool_or([{', '.join(found)}]), false)" if found else "false"
 
 
-def row_images(
-    connection: Any, events: pa.Table, version: TableVersion, wanted: set[int]
-) -> tuple[dict[str, Any], Any, Any]:
+def row_images(events: pa.Table, version: TableVersion, wanted: set[int]) -> tuple[dict[str, Any], Any, Any]:
     """Split the images in keyed events (see `keyed_events`) of a version into columns. Return `t<id>` (string), the
     text of each column with one of the ids `wanted`; whether an image has a column that the version does not have, or
     the same one twice (bool); and whether it omits a column (bool)."""
@@ -395,7 +390,7 @@ def row_images(
     # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
     # member without a name.
     by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names
-    if by_columns and (texts := _members(connection, images, names, known)) is not None:
+    if by_columns and (texts := _members(images, names, known)) is not None:
         no = pa.repeat(False, len(images))
         return {text: texts[name] for text, name in read.items()}, no, no
     members = [json.loads(image or "{}", object_pairs_hook=list) for image in images.to_pylist()]
@@ -408,7 +403,7 @@ def row_images(
     )
 
 
-def _members(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> dict[str, Any] | None:
+def _members(images: pa.ChunkedArray, names: set[str], known: set[str]) -> dict[str, Any] | None:
     """Return the texts of members by name; None unless all images have each of the names once, and apart from these
     only known names."""
     import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
@@ -419,7 +414,7 @@ def _members(connection: Any, images: pa.ChunkedArray, names: set[str], known: s
 
     def asked(expression: str, images: pa.ChunkedArray) -> pa.ChunkedArray:
         query = f"SELECT {expression} AS found FROM images"
-        return sql.query(connection, query, images=pa.table({"image": images})).column("found")
+        return sql.query(query, images=pa.table({"image": images})).column("found")
 
     try:
         members = asked(f"json_transform_strict(image, {structure})", images)
@@ -520,7 +515,6 @@ class TypedRows:
 
 
 def typed_rows(
-    connection: Any,
     events: pa.Table,
     upserts: pa.Table,
     target: Target,
@@ -529,38 +523,36 @@ def typed_rows(
 ) -> TypedRows:
     """Return the rows that the latest events of keys (`upserts`) leave; where one omits columns, they are folded from
     all `events` of the keys. `based` adds existing rows to folds, as `rows_of_fold` reads them."""
-    values = _typed_images(connection, upserts, target, value_format)
+    values = _typed_images(upserts, target, value_format)
     if values is not None:
         return TypedRows(values, upserts, np.arange(upserts.num_rows))
-    events = events_of_keys(connection, events, upserts)
+    events = events_of_keys(events, upserts)
     folds, last, known = fold_events(events, target)
     folds = folds if based is None else based(folds, target)
-    values = pa.concat_tables([rows_of_fold(connection, part, target, value_format) for part in sql.slices(folds)])
+    values = pa.concat_tables([rows_of_fold(part, target, value_format) for part in sql.slices(folds)])
     strange = pa.chunked_array([pa.array(known, pa.bool_()).take(values.column("row").combine_chunks())])
     place, fault = values.schema.get_field_index("fault"), pc.or_(values.column("fault"), strange)
     return TypedRows(values.set_column(place, "fault", fault), events, np.array(last))
 
 
-def events_of_keys(
-    connection: Any, events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)
-) -> pa.Table:
+def events_of_keys(events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)) -> pa.Table:
     """Return the events with one of the keys, or (`ANTI`) with none of them, in their order. `by` are the columns that
     are compared."""
     keyed = events.select([*by]).append_column("place", pa.array(np.arange(events.num_rows), pa.int64()))
     query = f"SELECT place FROM keyed {join} JOIN wanted USING ({', '.join(by)}) ORDER BY place"
-    return events.take(sql.query(connection, query, keyed=keyed, wanted=keys.select([*by])).column("place"))
+    return events.take(sql.query(query, keyed=keyed, wanted=keys.select([*by])).column("place"))
 
 
-def unusable_events(connection: Any, events: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+def unusable_events(events: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
     """Return the events with an image that itself does not fit: a value that cannot be read, or a column that is not
     known. Columns that it omits are no fault of its own."""
     upserts = where(events, events.column("upsert").to_numpy() & events.column("version_no").is_valid().to_numpy())
-    values = _typed_images(connection, upserts, target, value_format, partial=True)
+    values = _typed_images(upserts, target, value_format, partial=True)
     return upserts if values is None else upserts.take(values.filter(values.column("fault")).column("row"))
 
 
 def _typed_images(
-    connection: Any, upserts: pa.Table, target: Target, value_format: ValueFormat, *, partial: bool = False
+    upserts: pa.Table, target: Target, value_format: ValueFormat, *, partial: bool = False
 ) -> pa.Table | None:
     """Return the rows of the events' images alone; None when some omit columns, unless they are wanted as well
     (`partial`), with NULL there. The result has `row` (bigint, the number of the event), `c<id>` for each column of the
@@ -574,15 +566,15 @@ def _typed_images(
         version = target.versions[number]
         own = where(rows, rows.column("version_no").to_numpy() == number)
         for part in sql.slices(own):
-            texts, strange, absent = row_images(connection, part, version, wanted)
+            texts, strange, absent = row_images(part, version, wanted)
             if not partial and pc.any(absent).as_py():
                 return None
             read = {id: (texts[f"t{id}"], each[number]) for id, each in types.items() if f"t{id}" in texts}
-            values, fault, zeros = _read([*read.values()], part.num_rows, connection, value_format)
+            values, fault, zeros = _read([*read.values()], part.num_rows, value_format)
             columns = dict(zip(read, values, strict=True))
             # The values of other columns are the same in all rows.
             others = [column for column in target.columns if column.id not in columns]
-            columns |= default_values(connection, others, version, target, part.num_rows, value_format)
+            columns |= default_values(others, version, target, part.num_rows, value_format)
             fault |= strange.to_numpy(zero_copy_only=False)
             parts.append(_table(part.column("row"), target, columns, fault, zeros))
     if parts:
@@ -689,7 +681,6 @@ class PartitionRows:
 
 
 def without_emptied(
-    connection: Any,
     upserts: pa.Table,
     emptied: Iterable[PartitionRows],
     value_format: ValueFormat,
@@ -714,9 +705,9 @@ def without_emptied(
             )
         condition = each.condition(lambda column: f"c{column.id}", value_format)
         query = f"SELECT {when('fault', 'false', condition)} AS gone FROM typed"
-        gone = each.known(sql.query(connection, query, typed=rows.values).column("gone"))
+        gone = each.known(sql.query(query, typed=rows.values).column("gone"))
         if gone.any():
-            upserts = events_of_keys(connection, upserts, where(rows.of_events(["key"]), gone), "ANTI")
+            upserts = events_of_keys(upserts, where(rows.of_events(["key"]), gone), "ANTI")
     return upserts
 
 

@@ -210,30 +210,29 @@ def update_tables(
 ) -> Iterator[UpdatedTable]:
     """Carry out the plans of one task with its keyed events (columns of `KEYED_EVENTS`). `properties` are those of
     PyIceberg's FileIO."""
-    with sql.database() as connection:
-        import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+    import duckdb  # noqa: PLC0415 - An update has queries.
 
-        for plan in plans:
-            update = plan.update if isinstance(plan, FileRewrite) else plan
-            task, found = _Task(update, connection, properties), update.updated()
-            try:
-                if isinstance(plan, FileRewrite):
-                    task.rewrite(plan.file, plan.deleted, found)
-                else:
-                    task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no), found)
-            except FileNotFoundError as error:
-                found = update.updated(f"a file of the table is not there: {error}")
-            except (MemoryError, duckdb.OutOfMemoryException) as error:
-                # It may be what this table holds, and it may pass.
-                found = update.updated(f"{_NO_ROOM}: {in_one_line(error)}")
-            except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-                fault = error if isinstance(error, TransientError) else engine_fault(error)
-                if fault is not None:
-                    fault.table = fault.table or update.name
-                    raise fault from error
-                known = isinstance(error, CdcError)
-                found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
-            yield found
+    for plan in plans:
+        update = plan.update if isinstance(plan, FileRewrite) else plan
+        task, found = _Task(update, properties), update.updated()
+        try:
+            if isinstance(plan, FileRewrite):
+                task.rewrite(plan.file, plan.deleted, found)
+            else:
+                task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no), found)
+        except FileNotFoundError as error:
+            found = update.updated(f"a file of the table is not there: {error}")
+        except (MemoryError, duckdb.OutOfMemoryException) as error:
+            # It may be what this table holds, and it may pass.
+            found = update.updated(f"{_NO_ROOM}: {in_one_line(error)}")
+        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+            fault = error if isinstance(error, TransientError) else engine_fault(error)
+            if fault is not None:
+                fault.table = fault.table or update.name
+                raise fault from error
+            known = isinstance(error, CdcError)
+            found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
+        yield found
 
 
 def update_by_share(
@@ -241,13 +240,11 @@ def update_by_share(
 ) -> Iterator[UpdatedTable]:
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
     spans = [span for table in tables for span in table.spans]
-    with sql.database() as connection:
-        read = keyed_events.read_keyed_events(share, connection, spans)
-        for events in keyed_events.together(read, 6 * ROW_GROUP_BYTES):
-            for part in update_tables(properties, [table.update for table in tables], events):
-                own = where(events, events.column("table_no").to_numpy() == part.table_no)
-                part.keys = keyed_events.different(key_hashes(connection, own))
-                yield part
+    for events in keyed_events.together(keyed_events.read_keyed_events(share, spans), 6 * ROW_GROUP_BYTES):
+        for part in update_tables(properties, [table.update for table in tables], events):
+            own = where(events, events.column("table_no").to_numpy() == part.table_no)
+            part.keys = keyed_events.different(key_hashes(own))
+            yield part
 
 
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
@@ -325,15 +322,14 @@ class TypingTask:
         """Write the rows that wait; return all parts of tables. One that was given up has a part without `keys`."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if waiting and (update := waiting[0][0]).table_no not in self._given_up:
-            with sql.database() as connection:
-                import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+            import duckdb  # noqa: PLC0415 - An update has queries.
 
-                part = update.updated()
-                with contextlib.suppress(MemoryError, duckdb.OutOfMemoryException):
-                    events = pa.concat_tables([rows for _, rows in waiting])
-                    (part,) = update_tables(self._properties, [update], events)
-                    if part.counts.rows == events.num_rows:
-                        part.keys = keyed_events.different(key_hashes(connection, events))
+            part = update.updated()
+            with contextlib.suppress(MemoryError, duckdb.OutOfMemoryException):
+                events = pa.concat_tables([rows for _, rows in waiting])
+                (part,) = update_tables(self._properties, [update], events)
+                if part.counts.rows == events.num_rows:
+                    part.keys = keyed_events.different(key_hashes(events))
             self._parts.append(part)
             if part.keys is None:
                 self._give_up(update)
@@ -362,9 +358,8 @@ def folded_rows(
 ) -> tuple[pa.Table, tuple[Rejected, ...]]:
     """Return the rows that keyed events leave in a table without stored rows, with the table's columns and
     `_commit_ts` (columns of no rows may have no type), and the events that cannot be used. Nothing is written."""
-    with sql.database() as connection:
-        task, found = _Task(update, connection, properties), update.updated()
-        return task.table(each.typed for each in task.decided(events, found)[0]), found.rejected
+    task, found = _Task(update, properties), update.updated()
+    return task.table(each.typed for each in task.decided(events, found)[0]), found.rejected
 
 
 def folded_texts(
@@ -372,11 +367,10 @@ def folded_texts(
 ) -> tuple[pa.Table, pa.Table, UpdatedTable]:
     """Return the rows of `folded_rows` as values and as texts, each `c<id>`, and the events that cannot be used. A text
     is the source's own, or where a later type of the column changed the value, as the source would write it."""
-    with sql.database() as connection:
-        task, found = _Task(update, connection, properties), update.updated()
-        typed = [each.typed for each in task.decided(events, found)[0]]
-        values, texts = [each.values for each in typed], [*map(task.texts, typed)]
-        return *(pa.concat_tables(each, promote_options="default") for each in (values, texts)), found
+    task, found = _Task(update, properties), update.updated()
+    typed = [each.typed for each in task.decided(events, found)[0]]
+    values, texts = [each.values for each in typed], [*map(task.texts, typed)]
+    return *(pa.concat_tables(each, promote_options="default") for each in (values, texts)), found
 
 
 class _Decided(NamedTuple):
@@ -393,8 +387,8 @@ _OF_REJECTED: Final = ["key", "segment", "line", "image", "version_no"]
 
 
 class _Task:
-    def __init__(self, update: TableUpdate, connection: Any, properties: Mapping[str, str]) -> None:
-        self._update, self._connection = update, connection
+    def __init__(self, update: TableUpdate, properties: Mapping[str, str]) -> None:
+        self._update = update
         self._io = load_file_io(dict(properties), update.location)
 
     def update(self, events: pa.Table, found: UpdatedTable) -> None:
@@ -410,7 +404,7 @@ class _Task:
             events = self._of_recomputed(events, update.recomputed, collision)
         elif update.tells_collisions and collision != "false" and events.num_rows:
             query = f"SELECT bool_or({collision}) AS found FROM keyed"
-            if sql.query(self._connection, query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
+            if sql.query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
                 found.collides = True
                 return
         done, older = self.decided(events, found)
@@ -432,7 +426,7 @@ class _Task:
         update, columns = self._update, self._update.target.columns
         last, target = typed.events.take(pa.array(typed.places)), typed_rows.text_target(update.target)
         # The same events make the same rows in the same order.
-        kept = typed_rows.typed_rows(self._connection, typed.events, last, target, update.value_format).values
+        kept = typed_rows.typed_rows(typed.events, last, target, update.value_format).values
         own, values = sql.by_name(kept.sort_by("row").take(typed.values.column("row"))), sql.by_name(typed.values)
         texts = {f"c{column.id}": own[f"c{column.id}"].cast(pa.string()) for column in columns}
         changed = [column for column in columns if texts[f"c{column.id}"].null_count]
@@ -441,7 +435,7 @@ class _Task:
             (f"SELECT {expression} AS text FROM stacked", values[f"c{column.id}"])
             for column, expression in zip(changed, expressions, strict=True)
         ]
-        for column, each in zip(changed, sql.over_columns(self._connection, statements), strict=True):
+        for column, each in zip(changed, sql.over_columns(statements), strict=True):
             texts[f"c{column.id}"] = pc.coalesce(texts[f"c{column.id}"], each.column("text"))
         return pa.table(texts)
 
@@ -458,11 +452,11 @@ class _Task:
     def decided(self, events: pa.Table, found: UpdatedTable) -> tuple[list[_Decided], int]:
         """Return the keys that usable events change, and how many keys have unusable ones, which are added to what is
         found. These are no changes: the usable events of a key decide; where there is none, its row stays as it is."""
-        update, of_keys = self._update, functools.partial(typed_rows.events_of_keys, self._connection)
+        update, of_keys = self._update, typed_rows.events_of_keys
         done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
             is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-            is_latest[keyed_events.latest_changes(self._connection, events, len(update.key), update.name)] = True
+            is_latest[keyed_events.latest_changes(events, len(update.key), update.name)] = True
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._positions(latest)
@@ -478,7 +472,7 @@ class _Task:
             latest = of_keys(latest, last, "ANTI")
             done.append(_Decided(latest, self._positions(latest), usable, deletes))
             events = of_keys(events, last)
-            bad = typed_rows.unusable_events(self._connection, events, update.target, update.value_format)
+            bad = typed_rows.unusable_events(events, update.target, update.value_format)
             # Where each event of a key fits by itself, the last one is what makes no row of them.
             bad = pa.concat_tables([bad.select(_OF_REJECTED), of_keys(last, bad, "ANTI")])
             rejected += bad.to_pylist()
@@ -488,7 +482,7 @@ class _Task:
         rejected.sort(key=lambda row: (row["segment"], row["line"]))
         for row in rejected[:1]:  # One reason is shown.
             about = row["image"], row["version_no"], update.target, update.value_format
-            row["why"] = typed_rows.misfit(self._connection, *about)
+            row["why"] = typed_rows.misfit(*about)
         found.rejections += summarized(
             {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": row.get("why")}
             for row in rejected
@@ -505,7 +499,6 @@ class _Task:
         )
         places = pa.array(np.arange(events.num_rows), pa.int64())
         found = sql.query(
-            self._connection,
             query,
             keyed=self._with_key_texts(events).append_column("place", places),
             segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
@@ -520,14 +513,14 @@ class _Task:
     def _typed(self, events: pa.Table, upserts: pa.Table, replaced: Mapping[str, BitMap64]) -> TypedRows:
         """Return the rows that keyed events leave, without those of partitions that were emptied later. `replaced` are
         the positions of existing rows of the keys."""
-        update, connection = self._update, self._connection
+        update = self._update
         base = functools.partial(self._based, replaced) if replaced else None
 
         def typed(upserts: pa.Table, target: Target) -> TypedRows:
-            return typed_rows.typed_rows(connection, events, upserts, target, update.value_format, base)
+            return typed_rows.typed_rows(events, upserts, target, update.value_format, base)
 
         own = {column.id for column in update.target.columns}
-        left = typed_rows.without_emptied(connection, upserts, update.emptied, update.value_format, typed, own)
+        left = typed_rows.without_emptied(upserts, update.emptied, update.value_format, typed, own)
         return typed(left, update.target)
 
     def _based(self, replaced: Mapping[str, BitMap64], folds: pa.Table, target: Target) -> pa.Table:
@@ -541,7 +534,6 @@ class _Task:
         keys = [f"s{n}" for n in range(len(update.key))]
         # Indices are joined, not values: DuckDB cannot join long ones.
         found = sql.query(
-            self._connection,
             f"SELECT folds.row, place FROM folds LEFT JOIN base ON NOT whole AND {' AND '.join(parts)} ORDER BY ALL",
             folds=folds.select(["row", "whole", *(f"k{n}" for n in range(len(update.key)))]),
             base=base.select(keys).append_column("place", pa.array(np.arange(base.num_rows), pa.int64())),
@@ -579,7 +571,7 @@ class _Task:
             f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
             for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
         ]
-        keys = sql.query(self._connection, f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
+        keys = sql.query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
         conditions: list[str] = []
         # The ends of the parts of the keys, by field id, where the files hold the same values.
         between: dict[int, tuple[Any, Any]] = {}
@@ -611,7 +603,7 @@ class _Task:
                 for rows in read_rows(self._io, file, stored.schema, [*stored.fields.values()]):
                     own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
                     if own.num_rows:
-                        parts = sql.query(self._connection, f"SELECT {', '.join(keys)} FROM stored", stored=own)
+                        parts = sql.query(f"SELECT {', '.join(keys)} FROM stored", stored=own)
                         current = self._values(own, values, target)
                         found.append(pa.table([*current.columns, *parts.columns], [*values, *parts.column_names]))
         return pa.concat_tables(found)
@@ -631,10 +623,10 @@ class _Task:
                 type_now = iceberg_name(stored.schema.find_field(field).field_type)
                 if len(types) > 1 or type_now != update.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
-        values = typed_rows.converted(self._connection, [*changed.values()], update.value_format)
+        values = typed_rows.converted([*changed.values()], update.value_format)
         current |= dict(zip(changed, values, strict=True))
         others = [column for name, column in wanted.items() if name not in current]
-        defaults = typed_rows.default_values(self._connection, others, None, target, rows.num_rows, update.value_format)
+        defaults = typed_rows.default_values(others, None, target, rows.num_rows, update.value_format)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
@@ -657,7 +649,7 @@ class _Task:
         if (first := next(read, None)) is None:
             return pa.schema([("file_no", pa.int64()), (POSITION, pa.int64()), ("gone", pa.bool_())]).empty_table()
         rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
-        return sql.query(self._connection, query, stored=rows, **relations)
+        return sql.query(query, stored=rows, **relations)
 
     def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored

@@ -37,7 +37,6 @@ from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats.dump import DumpContext
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
-from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, TransientError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -395,7 +394,7 @@ def decode_segments(
     spark: Callable[[], SparkSession],
     files: Sequence[SegmentFile],
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
-    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
+    decode: Callable[[Any, Any], Iterator[pa.RecordBatch]],
     writer: EventWriter,
     typing: Callable[[int], Any] | None = None,
 ) -> DecodedFiles:
@@ -403,7 +402,7 @@ def decode_segments(
     `update_tasks.TypingTask`).
 
     `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
-    `event_schema.DECODED` for a DuckDB connection, a content and a file's context."""
+    `event_schema.DECODED` for a content and a file's context."""
     is_small = fits_driver([file.ref.size for file in files])
     groups = [[*files]] if is_small else _groups(files, spark().sparkContext.defaultParallelism)
     begun = None if typing is None else functools.partial(typing, len(groups))
@@ -428,7 +427,7 @@ def decode_segments(
 
 def _decode(
     read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
-    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
+    decode: Callable[[Any, Any], Iterator[pa.RecordBatch]],
     writer: EventWriter,
     typing: Callable[[], Any] | None,
     files: Sequence[SegmentFile],
@@ -437,29 +436,28 @@ def _decode(
     found, typed = DecodedFiles(), None if typing is None else typing()
 
     def events() -> Iterator[pa.RecordBatch]:
-        with database() as connection:
-            for file, (_, content) in zip(files, read([file.ref for file in files]), strict=True):
-                left, context = LISTED_PER_SEGMENT, file.context
-                found.lines[file.segment] += 0  # An empty file is counted.
-                found.strict[file.segment] += 0
-                for batch in _of_file(file, decode(connection, content, context)):
-                    sound = batch
-                    found.lines[file.segment] += batch.num_rows
-                    found.strict[file.segment] += batch.column("strict").true_count
-                    if batch.column(_PROBLEM).null_count < batch.num_rows:
-                        bad = batch.filter(batch.column(_PROBLEM).is_valid())
-                        first = bad.slice(0, left)
-                        columns = (first.column(place).to_pylist() for place in _REJECTED)
-                        for line, problem, value in zip(*columns, strict=True):
-                            of = file.segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
-                            found.rejected.append(Rejected(*of, context.database, context.table, 1))
-                        left -= first.num_rows
-                        found.further[file.segment] += bad.num_rows - first.num_rows
-                        sound = batch.filter(batch.column(_PROBLEM).is_null())
-                    if sound.num_rows:
-                        if typed is not None:
-                            typed.add(file, sound)
-                        yield _events(sound, file)
+        for file, (_, content) in zip(files, read([file.ref for file in files]), strict=True):
+            left, context = LISTED_PER_SEGMENT, file.context
+            found.lines[file.segment] += 0  # An empty file is counted.
+            found.strict[file.segment] += 0
+            for batch in _of_file(file, decode(content, context)):
+                sound = batch
+                found.lines[file.segment] += batch.num_rows
+                found.strict[file.segment] += batch.column("strict").true_count
+                if batch.column(_PROBLEM).null_count < batch.num_rows:
+                    bad = batch.filter(batch.column(_PROBLEM).is_valid())
+                    first = bad.slice(0, left)
+                    columns = (first.column(place).to_pylist() for place in _REJECTED)
+                    for line, problem, value in zip(*columns, strict=True):
+                        of = file.segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
+                        found.rejected.append(Rejected(*of, context.database, context.table, 1))
+                    left -= first.num_rows
+                    found.further[file.segment] += bad.num_rows - first.num_rows
+                    sound = batch.filter(batch.column(_PROBLEM).is_null())
+                if sound.num_rows:
+                    if typed is not None:
+                        typed.add(file, sound)
+                    yield _events(sound, file)
 
     try:
         found.data_files += writer.write(events())
