@@ -56,12 +56,24 @@ def database() -> Iterator[Any]:
     to disk. It is empty, and the user must remove what it creates; after an error, except one of a value, it is not
     used again."""
     import duckdb  # noqa: PLC0415 - A run with nothing new opens none.
+    from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
 
     idle = _idle.setdefault(os.getpid(), [])
     try:
         connection = idle.pop()
     except IndexError:
-        connection = _opened()
+        # DuckDB creates the directory when it needs it, and removes it. A join keeps its right side in memory: the
+        # optimizer would take a reader for empty, and keep all of its rows.
+        config = {"threads": 1, "memory_limit": _MEMORY, "disabled_optimizers": "build_side_probe_side"}
+        config["temp_directory"] = str(Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}")
+        connection = duckdb.connect(config=config)
+        connection.execute("SET TimeZone = 'UTC'")
+        # The progress bar would be in the output of a command.
+        connection.execute("SET enable_progress_bar = false")
+        by_arrow: Any = {"type": PythonUDFType.ARROW, "null_handling": FunctionNullHandling.SPECIAL}
+        encoded, decoded = _by_codec(str.encode, pa.binary()), _by_codec(bytes.decode, pa.string())
+        connection.create_function("encode_with", encoded, ["VARCHAR", "VARCHAR"], "BLOB", **by_arrow)
+        connection.create_function("decode_with", decoded, ["BLOB", "VARCHAR"], "VARCHAR", **by_arrow)
     try:
         yield connection
     except BaseException as error:
@@ -78,25 +90,6 @@ def _close_idle() -> None:
     # Python reports connections that are left open with Python functions as leaks when the process ends.
     for connection in _idle.get(os.getpid(), ()):
         connection.close()
-
-
-def _opened() -> Any:
-    import duckdb  # noqa: PLC0415
-    from duckdb.func import FunctionNullHandling, PythonUDFType  # noqa: PLC0415
-
-    # DuckDB creates the directory when it needs it, and removes it. A join keeps its right side in memory: the
-    # optimizer would take a reader for empty, and keep all of its rows.
-    config = {"threads": 1, "memory_limit": _MEMORY, "disabled_optimizers": "build_side_probe_side"}
-    config["temp_directory"] = str(Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}")
-    connection = duckdb.connect(config=config)
-    connection.execute("SET TimeZone = 'UTC'")
-    # The progress bar would be in the output of a command.
-    connection.execute("SET enable_progress_bar = false")
-    by_arrow: Any = {"type": PythonUDFType.ARROW, "null_handling": FunctionNullHandling.SPECIAL}
-    encoded, decoded = _by_codec(str.encode, pa.binary()), _by_codec(bytes.decode, pa.string())
-    connection.create_function("encode_with", encoded, ["VARCHAR", "VARCHAR"], "BLOB", **by_arrow)
-    connection.create_function("decode_with", decoded, ["BLOB", "VARCHAR"], "VARCHAR", **by_arrow)
-    return connection
 
 
 def query(statement: str, **relations: Any) -> pa.Table:
