@@ -4,7 +4,6 @@ notifies receivers of problems. No JVM is started.
 
 import datetime
 import functools
-import itertools
 import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +25,7 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.operate.alerts import receiver_label, send
-from cdc_lakehouse.operate.signals import NotifiedProblem, Problem, find_problems, plan_notifications
+from cdc_lakehouse.operate.signals import Notification, Problem, find_problems, plan_notifications
 from cdc_lakehouse.operate.state import FeedState
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -38,10 +37,12 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of a tick: a run with `run_key`, or none, and why. `attempt` counts earlier runs that failed."""
+    """The decision of a tick: a run with `run_key`, or none, and why. `state` is what the source shows, None if not
+    asked. `attempt` counts earlier runs that failed."""
 
     run_key: str | None
     reason: str
+    state: SourceState | None = None
     attempt: int = 0
 
 
@@ -93,10 +94,11 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
             for backfill in runs.requested_backfills(context.instance):
                 if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
                     return dg.SkipReason(f"backfill {backfill.backfill_id} of the feed is not finished")
-            decision, state = poll_source(context.instance, lake, feed, context.cursor)
+            decision = poll_source(context.instance, lake, feed, context.cursor)
         except CdcError as error:
             context.log.error(error.coded)
             return dg.SkipReason(error.coded)
+        state = decision.state
         for fault in () if state is None else state.faults:
             context.log.error(str(fault))
         if state is None or decision.run_key is None:
@@ -109,38 +111,29 @@ def build_sensor(lake: Lake, feed: FeedConfig, jobs: Sequence[Any], tables: Sequ
     return follow_source
 
 
-def poll_source(
-    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, cursor: str | None
-) -> tuple[Decision, SourceState | None]:
-    """Decide whether to request a run of the feed; return the decision and what the source shows, None when it was not
-    queried because a run of the feed is unfinished. `cursor` is the last requested run's. Raises as `poll` does."""
+def poll_source(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, cursor: str | None) -> Decision:
+    """Decide on one run for what the source shows, and on another when that run is to be retried (see `retry_at`).
+    The source is not queried while a run of the feed is unfinished. `cursor` is the last requested run's. Raises as
+    `poll` does. Whoever wants no runs stops the sensor."""
     now = utc_now()
     if (unfinished := find_unfinished(instance, lake, feed, now)) is not None:
-        return Decision(None, unfinished), None
+        return Decision(None, unfinished)
     # Opened for each look: credentials may be replaced while it is followed for days.
     source = FeedRun(feed, lake).source
     state = source.poll(cursor)
     if not (state.waiting or state.faults or source.shows_time):
         record_look(lake, feed.name, now)
-    last = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
-    return decide(feed.name, state, next(iter(last), None), now), state
-
-
-def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: datetime.datetime) -> Decision:
-    """Decide on one run for what the source shows, and on another when that run is to be retried (see `retry_at`).
-    `last` is the feed's last run. Whoever wants no runs stops the sensor."""
     if state.waiting and state.new:
-        return Decision(f"{feed}:{state.cursor}", state.reason)
+        return Decision(f"{feed.name}:{state.cursor}", state.reason, state)
+    last = next(iter(instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)), None)
     then = None if last is None or last.end_time is None else retry_at(last.dagster_run, last.end_time)
     if last is None or then is None or not state.waiting:
-        return Decision(None, state.reason)
-    run = last.dagster_run
-    ended = "was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed"
-    left = round(then - now.timestamp())
+        return Decision(None, state.reason, state)
+    run, left = last.dagster_run, round(then - now.timestamp())
+    ended = f"run {run.run_id} " + ("was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed")
     if left > 0:
-        return Decision(None, f"run {run.run_id} {ended}; it is retried in {left} seconds")
-    key = f"{feed}:{state.cursor}:{run.run_id}"
-    return Decision(key, f"run {run.run_id} {ended} and is retried", attempt_of(run) + 1)
+        return Decision(None, f"{ended}; it is retried in {left} seconds", state)
+    return Decision(f"{feed.name}:{state.cursor}:{run.run_id}", f"{ended} and is retried", state, attempt_of(run) + 1)
 
 
 def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
@@ -193,11 +186,7 @@ class _CursorState(BaseModel):
     """The cursor. watched: from when on, in seconds since 1970, by feed. notified: by receiver, then problem's key."""
 
     watched: dict[str, float] = {}
-    notified: dict[str, dict[str, NotifiedProblem]] = {}
-
-
-_Notified = tuple[str, dict[str, NotifiedProblem], bool, AlertNotSentError | None]
-"""The label of a receiver, what it was notified of, whether there was a message, and why it was not taken."""
+    notified: dict[str, dict[str, Notification]] = {}
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
@@ -235,33 +224,31 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
                     unread.add((feed.name, of_runs))
                     context.log.error(f"feed {feed.name}: {error}")
 
-        def notify(position: int, receiver: AlertReceiver) -> _Notified:
-            label = receiver_label(receiver, position)
+        def is_read(problem: Problem) -> bool:
+            return (problem.feed, problem.kind in _OF_DAGSTER) not in unread
+
+        def notify(receiver: AlertReceiver, label: str) -> tuple[dict[str, Notification], AlertNotSentError | bool]:
+            """Return what the receiver was notified of, and whether it took a message, or why not."""
             known = {key: each for key, each in memory.notified.get(label, {}).items() if each.problem.feed in names}
-            notifications, then = plan_notifications(
-                receiver,
-                problems,
-                lambda problem: (problem.feed, problem.kind in _OF_DAGSTER) not in unread,
-                known,
-                now,
-            )
+            notifications, then = plan_notifications(receiver, problems, is_read, known, now)
             try:
                 if notifications:
                     send(receiver, notifications)
             except AlertNotSentError as error:
-                return label, known, True, error
-            return label, then, bool(notifications), None
+                return known, error
+            return then, bool(notifications)
 
+        labels = [receiver_label(receiver, position) for position, receiver in enumerate(config.alerts)]
         # Concurrently: a tick has a minute, and a receiver that does not answer takes seconds.
         with ThreadPoolExecutor(max_workers=len(config.alerts)) as pool:
-            found = list(pool.map(notify, itertools.count(), config.alerts))
+            found = dict(zip(labels, pool.map(notify, config.alerts, labels), strict=True))
         # A receiver has accepted what is kept here.
-        memory.notified = {label: known for label, known, _, _ in found}
-        errors = [(label, error) for label, _, _, error in found if error is not None]
-        for label, error in errors:
-            context.log.error(f"{label} did not take a message, which is tried again: {error}")
-        messages = sum(is_told for _, _, is_told, _ in found)
-        taken = f"{messages - len(errors)} of {plural(messages, 'message')} taken"
+        memory.notified = {label: known for label, (known, _) in found.items()}
+        for label, (_, result) in found.items():
+            if isinstance(result, AlertNotSentError):
+                context.log.error(f"{label} did not take a message, which is tried again: {result}")
+        results = [result for _, result in found.values()]
+        taken = f"{results.count(True)} of {plural(len(results) - results.count(False), 'message')} taken"
         sent = f"{plural(len(problems), 'problem')}; {taken}"
         return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=memory.model_dump_json())
 

@@ -40,9 +40,9 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Segments, Totals, as_rows, totals
-from cdc_lakehouse.operate.decisions import hold_table, resume_table, tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import was_taken
+from cdc_lakehouse.pipeline.holds import hold_table, resume_table, tables_named
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.pipeline.steps import Steps

@@ -251,7 +251,7 @@ class ProgressLine(logging.Handler):
     """Shows the last message, and the time since the work began, on one line of stderr while the block runs; or what
     `shown` says.
 
-    What the project logs is shown automatically; `say` is for other messages."""
+    What the project logs is shown automatically; it can be a handler of the log of a feed's run too."""
 
     def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
         super().__init__(logging.INFO)
@@ -279,10 +279,8 @@ class ProgressLine(logging.Handler):
                 self._write("")
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.say(record.getMessage())
-
-    def say(self, text: str) -> None:
-        self._text = " ".join(text.split())
+        of_feed = "" if record.name == _LOG.name else f"{record.name}: "
+        self._text = " ".join(f"{of_feed}{record.getMessage()}".split())
         if self._logs:
             now = datetime.datetime.now(datetime.UTC)
             self._stream.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {printable(self._text)}\n")

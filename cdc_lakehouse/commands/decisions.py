@@ -23,8 +23,9 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, State
-from cdc_lakehouse.operate.decisions import hold_table, resume_table
-from cdc_lakehouse.operate.decisions import replay as replay_rows
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, REPAIR, Kind, Segment
+from cdc_lakehouse.pipeline.dump import DumpSource
+from cdc_lakehouse.pipeline.holds import hold_table, resume_table
 from cdc_lakehouse.pipeline.run import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, FeedRun
 
 _UNTIL_READ: Final = "its rows are missing from the tables until it can be decoded; each run tries it again"
@@ -189,6 +190,33 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
             lines.append(f"feed {run.feed.name}: the next run decodes {plural(len(landed), 'segment')} again")
         lines += [f"  {printable(segment)}: each run tries it again anyway" for segment in tried]
     return _answer(asked, documents, lines, "none of these rows can be decoded again")
+
+
+def replay_rows(run: FeedRun, rows: Sequence[Quarantined]) -> tuple[list[Segment], list[Quarantined]]:
+    """Land the segments of the rows again; rows that a person had discarded are opened again. Return the segments that
+    the next run decodes again, including others that must be decoded with them, and the rows that each run retries by
+    itself, such as a file that cannot be read. Needs no JVM.
+
+    Raises `SourceError` when a source no longer has a segment, and `ConcurrentRunError` when another run has written
+    meanwhile."""
+    known = run.segments.find(row.segment for row in rows).values()
+    wanted: dict[Kind, list[Segment]] = defaultdict(list)
+    for segment in known:
+        if segment.state == DECODED and segment.kind not in (MOVED_ROWS, REPAIR):
+            wanted[segment.kind].append(segment)
+    landed: list[Segment] = []
+    for kind, segments in wanted.items():
+        if kind == run.source.kind:
+            landed += run.source.replay(segments)
+        elif kind == DUMP and run.feed.initial is not None:
+            landed += DumpSource(run, run.feed.initial).replay(segments)
+        else:
+            said = f"the feed has no source of segments of kind {kind} any more"
+            raise ConfigurationError(said, feed=run.feed.name, advice="set it back to what it was when they landed")
+    # Last: where this ends before, the command can be repeated.
+    run.quarantine.reopen({row.id for row in rows})
+    names = {segment.segment for segment in landed}
+    return landed, [row for row in rows if row.segment not in names]
 
 
 def _meant(

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -20,6 +21,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -45,11 +47,10 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationErro
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.lease import last_holder
-from cdc_lakehouse.operate.decisions import tables_named
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
+from cdc_lakehouse.pipeline.holds import tables_named
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair, take_feed
-from cdc_lakehouse.pipeline.source import SourceState
 from cdc_lakehouse.pipeline.steps import Steps
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class FollowedFeed:
     interval: seconds from one look to the next."""
 
     name: str
-    poll: Callable[[str | None], tuple[Decision, SourceState | None]]
+    poll: Callable[[str | None], Decision]
     make_pass: Callable[[int], str | None]
     interval: float
     failed_passes: int = 0
@@ -96,7 +97,8 @@ class FollowedFeed:
         problem, state, made = "", None, False
         failures, self._failures = self._failures, 0
         try:
-            decision, state = self.poll(self._cursor)
+            decision = self.poll(self._cursor)
+            state = decision.state
             problem = decision.reason if state is None else "; ".join(map(str, state.faults))
             if state is not None and decision.run_key is not None:
                 failure = self.make_pass(decision.attempt)
@@ -203,7 +205,7 @@ def command(asked: Asked, partitions: Sequence[str], follows: bool, interval: fl
     if follows:
         _follow(_Runner(asked.config, progress=progress), asked.feeds, interval, as_json=asked.as_json)
         return DONE
-    return _pass_over(asked, progress, [(feed, {"partitions": partitions}) for feed in asked.feeds])
+    return _pass_over(asked, progress, [(feed, {"dates": frozenset(partitions)}) for feed in asked.feeds])
 
 
 @click.command()
@@ -223,12 +225,12 @@ def load(asked: Asked, tables: Sequence[str], progress: Shown) -> int:
     feeds = [feed for feed in asked.feeds if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
-    return _pass_over(asked, progress, [(feed, {"reload_tables": tables or ("*",)}) for feed in feeds])
+    return _pass_over(asked, progress, [(feed, {"reload_tables": frozenset(tables or ("*",))}) for feed in feeds])
 
 
 def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
     """Make a pass over a feed that also repairs rows."""
-    return _passes(config, progress, [(feed, {"repairs": repairs})])[0]
+    return _passes(config, progress, [(feed, {"repairs": tuple(repairs)})])[0]
 
 
 @click.command()
@@ -331,15 +333,14 @@ class _Runner:
             return RunResult(feed.name, error=error.coded, error_class=type(error).__name__, exit_code=exit_code(error))
 
     def run(
-        self, feed: FeedConfig, *, partitions: Sequence[str] = (), attempt: int = 0, reload_tables: Sequence[str] = (),
-        repairs: Sequence[TableRepair] = (), rebuild_tables: Sequence[str] = (),
-    ) -> RunResult:  # fmt: skip
-        """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
-        from beginning."""
-        run_id, log, began = str(uuid.uuid4()), _RunLog(feed.name), time.time()
-        result = RunResult(feed.name)
-        is_requested = bool(partitions or rebuild_tables or repairs or reload_tables)
+        self, feed: FeedConfig, *, attempt: int = 0, rebuild_tables: Sequence[str] = (), **requested: Any
+    ) -> RunResult:
+        """One pass over a feed: over what is new, or what is `requested` of a `FeedRun`. `attempt` counts earlier tries
+        that failed, `rebuild_tables` are those to recompute. Raises what keeps the run from beginning."""
+        run_id, began, result = str(uuid.uuid4()), time.time(), RunResult(feed.name)
+        is_requested = any([rebuild_tables, *requested.values()])
+        log, logged = logging.Logger(feed.name, logging.INFO), BufferingHandler(sys.maxsize)
+        log.addHandler(logged)
 
         recorded: Future[RunReport] | None = None
         recording, recorder = threading.Lock(), ThreadPoolExecutor(1, thread_name_prefix="record of the run")
@@ -347,7 +348,7 @@ class _Runner:
         def begin() -> RunReport:
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
-            report = RunReport(self.instance, run, run_id, attempt, rebuild_tables, log.messages, began)
+            report = RunReport(self.instance, run, run_id, attempt, rebuild_tables, logged.buffer, began)
             report.begin()
             result.run_id = run_id
             return report
@@ -381,13 +382,11 @@ class _Runner:
                 raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
         lease = take_feed(self.lake, feed.name, run_id)
         self.lake.on_write = on_write
-        run = FeedRun(
-            feed, self.lake, session, frozenset(partitions), frozenset(reload_tables), tuple(repairs),
-            log=log, require_lease=lease.require,
-        )  # fmt: skip
+        run = FeedRun(feed, self.lake, session, log=log, require_lease=lease.require, **requested)
         try:
             steps = Steps(run)
-            with common.ProgressLine(self._progress) as log.line:
+            with common.ProgressLine(self._progress) as line:
+                log.addHandler(line)
                 is_known_work = is_requested or FeedRun(feed, self.lake).source.new_dates()
                 try:
                     if is_known_work:
@@ -437,7 +436,7 @@ class _Runner:
         self.lake.on_write = would_write
         try:
             last = last_holder(self.lake, feed.name)
-            steps = Steps(FeedRun(feed, self.lake, would_write, log=_RunLog(feed.name)))
+            steps = Steps(FeedRun(feed, self.lake, would_write, log=logging.Logger(feed.name, sys.maxsize)))
             if common.may_have_pending_runs(self._home) or (last and not last.released):
                 return None
             if (source := steps.run.source).look_takes or source.poll(None).waiting:
@@ -451,20 +450,6 @@ class _Runner:
             return None
         finally:
             self.lake.on_write = lambda: None
-
-
-class _RunLog(logging.Logger):
-    """The log of one run: keeps its messages, and shows them on a line."""
-
-    def __init__(self, feed: str) -> None:
-        super().__init__(feed, logging.INFO)
-        self.messages: list[logging.LogRecord] = []
-        self.line: common.ProgressLine | None = None
-
-    def handle(self, record: logging.LogRecord) -> None:
-        self.messages.append(record)
-        if self.line is not None:
-            self.line.say(f"{self.name}: {record.getMessage()}")
 
 
 def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as_json: bool) -> None:

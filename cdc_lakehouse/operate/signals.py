@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.changelog.positions import commit_time
@@ -36,21 +36,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class NotifiedProblem:
-    """An open problem that a receiver was notified of, since when it is open and when last, in seconds since 1970."""
+class Notification:
+    """A problem that a receiver is notified of, when it was first seen, and when that is, in seconds since 1970."""
 
     problem: Problem
     since: float
     notified_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """One problem in a message. since: when it was first seen, in seconds since 1970."""
-
-    event: Literal["opened", "reminder", "over"]
-    problem: Problem
-    since: float
+    event: Literal["opened", "reminder", "over"] = "opened"
 
     def document(self) -> dict[str, Any]:
         """Return what is sent to receivers."""
@@ -164,32 +156,25 @@ def find_problems(state: FeedState, *kinds: ProblemKind) -> list[Problem]:
 
 
 def plan_notifications(
-    receiver: AlertReceiver,
-    problems: Sequence[Problem],
-    is_known: Callable[[Problem], bool],
-    notified: Mapping[str, NotifiedProblem],
-    now: float,
-) -> tuple[list[Notification], dict[str, NotifiedProblem]]:
+    receiver: AlertReceiver, problems: Sequence[Problem], is_known: Callable[[Problem], bool],
+    notified: Mapping[str, Notification], now: float,
+) -> tuple[list[Notification], dict[str, Notification]]:  # fmt: skip
     """What a receiver is to be told, and what it was told of once it has taken that.
 
     `is_known` says whether a problem of before would be among `problems` if it were still there; where that could not
     be read, it stays open. `notified` and the result are by the problems' keys."""
-    notifications: list[Notification] = []
-    then: dict[str, NotifiedProblem] = {}
+    notifications, then = list[Notification](), dict[str, Notification]()
     for problem in problems:
-        if not receiver.takes(problem.feed, problem.kind):
-            continue
-        before = notified.get(problem.key)
-        if before is None or now - before.notified_at >= REMINDER_SECONDS:
-            event, since = ("opened", now) if before is None else ("reminder", before.since)
-            notifications.append(Notification(event, problem, since))
-            before = NotifiedProblem(problem, since, now)
-        then[problem.key] = before
-    for key, before in notified.items():
-        if key in then or not receiver.takes(before.problem.feed, before.problem.kind):
-            continue
-        if is_known(before.problem):
-            notifications.append(Notification("over", before.problem, before.since))
-        else:
-            then[key] = before
+        if receiver.takes(problem.feed, problem.kind):
+            last = notified.get(problem.key)
+            if last is None or now - last.notified_at >= REMINDER_SECONDS:
+                event, since = ("opened", now) if last is None else ("reminder", last.since)
+                notifications.append(last := Notification(problem, since, now, event))
+            then[problem.key] = last
+    for key, last in notified.items():
+        if key not in then and receiver.takes(last.problem.feed, last.problem.kind):
+            if is_known(last.problem):
+                notifications.append(replace(last, event="over"))
+            else:
+                then[key] = last
     return notifications, then

@@ -15,22 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import hashlib
 import heapq
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
@@ -61,18 +57,30 @@ _ROWS: Final = "lake_rows"
 _BATCH_ROWS: Final = 1000
 
 
+class ComparedColumn(NamedTuple):
+    """A compared column of the history, its type in the source, its form in a row's text, the id of its field in the
+    lake, and the expressions of its text in the source and in the lake."""
+
+    own: Column
+    type: ColumnType
+    form: Form
+    field: int
+    texts: tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. `columns` are the expressions of the compared columns' texts, those of the key first,
-    of which there are `key_count`, and their forms in a row's text. `table` is the table's name in the side's SQL,
-    `sql` the module that makes its expressions, and `query` yields the rows of a statement."""
+    """One side of a comparison: the source (0) or the lake (1), which is the `place` of its texts. `columns` are the
+    compared ones, the `key_count` of the key first. `table` is the table's name in the side's SQL, `sql` the module
+    that makes its expressions, and `query` yields the rows of a statement."""
 
+    place: int
     sql: Any
     table: str
-    columns: tuple[tuple[str, Form], ...]
+    query: Callable[[str], Generator[tuple[Any, ...]]]
+    columns: Sequence[ComparedColumn]
     key_count: int
     buckets: int
-    query: Callable[[str], Generator[tuple[Any, ...]]]
 
     def checksums(self) -> dict[int, tuple[int, int]]:
         """Return the number of rows and the checksum of each bucket with rows."""
@@ -84,38 +92,18 @@ class Side:
     def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
         """Yield the MD5 of the key's text and the texts of all columns, of the rows of some buckets or of all, ordered
         by the MD5. The texts of binaries are their bytes."""
-        texts = ", ".join([self._md5(self.columns[: self.key_count]), *(text for text, _ in self.columns)])
+        texts = ", ".join(
+            [self._md5(self.columns[: self.key_count]), *(each.texts[self.place] for each in self.columns)]
+        )
         some = "" if buckets is None else f" WHERE {self._bucket} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
         return self.query(f"SELECT {texts} FROM {self.table}{some} ORDER BY 1")
 
-    def _md5(self, columns: Iterable[tuple[str, Form]]) -> str:
-        return f"MD5({self.sql.row_text([self.sql.in_row(*column) for column in columns])})"
+    def _md5(self, columns: Sequence[ComparedColumn]) -> str:
+        return f"MD5({self.sql.row_text([self.sql.in_row(each.texts[self.place], each.form) for each in columns])})"
 
     @property
     def _bucket(self) -> str:
         return f"{self.sql.number_of_digits(self._md5(self.columns[: self.key_count]), 8)} % {self.buckets:d}"
-
-
-def _query_lake(
-    table: Table, snapshot: Snapshot | None, schema: Schema, fields: Sequence[int], statement: str
-) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a statement over those of a snapshot, by the name `_ROWS`. `schema` is the schema to read the
-    snapshot with, `fields` are the ids of the compared columns' fields; without a snapshot there are no rows."""
-    types = [schema_to_pyarrow(schema.find_field(id).field_type, include_field_ids=False) for id in fields]
-    columns = pa.schema(zip(map(column_of_field, fields), types, strict=True))
-    batches = (
-        batch
-        for file in (live_files(table, (), snapshot=snapshot) if snapshot is not None else ())
-        for rows in read_rows(table.io, file, schema, fields)
-        for batch in rows.select(columns.names).cast(columns).to_batches()
-    )
-    reader = pa.RecordBatchReader.from_batches(columns, batches)
-    with sql.database() as connection:
-        connection.register(_ROWS, reader)
-        found = connection.execute(statement)
-        while rows := found.fetchmany(_BATCH_ROWS):
-            yield from rows
-        connection.unregister(_ROWS)
 
 
 # How the rows of one key differ between the source and the lake, from rows of both in the same order.
@@ -225,29 +213,16 @@ class NotComparableError(PermanentError, advice="run the feed, then verify again
     """The table cannot be compared in its current state."""
 
 
-@dataclass(frozen=True)
-class Sides:
-    """A table on both sides. `columns` are the compared ones with their types in the source, those of the `key` first,
-    `left_out` the others, with the reasons."""
+class ComparedTable(NamedTuple):
+    """A table on both sides. `left_out` are the columns that are not compared, with the reasons."""
 
     life: Incarnation
     source: Side
     lake: Side
-    columns: tuple[tuple[str, ColumnType], ...]
-    key: tuple[tuple[Column, ColumnType], ...]
     left_out: Mapping[str, str]
 
 
-class _Compared(NamedTuple):
-    """A compared column: the history's, its name and type in the database, and its form in a row's text."""
-
-    own: Column
-    declared: str
-    type: ColumnType
-    form: Form
-
-
-def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None = None) -> Sides:
+def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buckets: int | None) -> ComparedTable:
     """Return both sides of the table: in the last cut, and in the current state of the database. `buckets` is their
     number, None for one that suits the table's size. Raises `NotComparableError`."""
     checkpoint_ts = run.last_cut.checkpoint_ts
@@ -284,46 +259,52 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
         sides = (("the lake", in_lake), ("the source", in_source))
         alone = "; ".join(f"{side} alone has {', '.join(names)}" for side, names in sides if names)
         raise NotComparableError(f"the columns differ: {alone}", advice="DDL may be on its way: verify again later")
-    compared: dict[int, _Compared] = {}
-    left_out: dict[str, str] = {}
+    form_of_log, fields = value_format(run.feed, name), {field.name: field for field in schema.fields}
+    compared, left_out, missing = dict[int, ComparedColumn](), dict[str, str](), list[str]()
     for column in version.columns:
-        found = declared[column.name.lower()]
+        found, field = declared[column.name.lower()], fields.get(lake_name(column))
         form = None if found.type is None else form_of(found.type)
         if not column.carried or found.virtual:
             left_out[column.name] = "virtual: rows of the log do not have it"
         elif found.type is None or form is None:
             kind = column.type.name if found.type is None else found.type.name
             left_out[column.name] = f"type {kind}: no text of it is known that is the same on both sides"
+        elif field is None:
+            missing.append(lake_name(column))
         else:
-            compared[column.id] = _Compared(column, found.name, found.type, form)
-    if not (columns := key_columns(run.feed, version)):
+            id, kind = field.field_id, iceberg_name(field.field_type)
+            text = database_sql.value_text(quoted(found.name), found.type, zero_dates=form_of_log.zero_dates)
+            value = value_parsing.value_text(column_of_field(id), found.type, kind, form_of_log)
+            compared[column.id] = ComparedColumn(column, found.type, form, id, (text, value))
+    if not (key := key_columns(run.feed, version)):
         raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
-    if unfit := [column.name for column in columns if column.id not in compared]:
+    if unfit := [column.name for column in key if column.name in left_out]:
         raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
-    key = [compared.pop(column.id) for column in columns]
-    ordered = [*key, *compared.values()]
-    texts_of, fields = value_format(run.feed, name), {field.name: field for field in schema.fields}
-    if missing := [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]:
+    if missing:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
-    texts: list[tuple[str, Form]] = []
-    values: list[tuple[str, Form]] = []
-    ids: list[int] = []
-    for each in ordered:
-        text = database_sql.value_text(quoted(each.declared), each.type, zero_dates=texts_of.zero_dates)
-        texts.append((text, each.form))
-        field = fields[lake_name(each.own)]
-        value, kind = column_of_field(field.field_id), iceberg_name(field.field_type)
-        values.append((value_parsing.value_text(value, each.type, kind, texts_of), each.form))
-        ids.append(field.field_id)
-    query = functools.partial(_query_lake, table, snapshot, schema, ids)
-    return Sides(
-        life,
-        Side(database_sql, name.quoted, tuple(texts), len(key), buckets, database.stream),
-        Side(value_parsing, _ROWS, tuple(values), len(key), buckets, query),
-        tuple((each.own.name, each.type) for each in ordered),
-        tuple((each.own, each.type) for each in key),
-        left_out,
-    )
+    columns = [*(compared.pop(column.id) for column in key), *compared.values()]
+
+    def query_lake(statement: str) -> Generator[tuple[Any, ...]]:
+        """Yield the rows of a statement over those of the snapshot, by the name `_ROWS`."""
+        ids = [column.field for column in columns]
+        types = [schema_to_pyarrow(schema.find_field(id).field_type, include_field_ids=False) for id in ids]
+        arrow = pa.schema(zip(map(column_of_field, ids), types, strict=True))
+        batches = (
+            batch
+            for file in (live_files(table, (), snapshot=snapshot) if snapshot is not None else ())
+            for rows in read_rows(table.io, file, schema, ids)
+            for batch in rows.select(arrow.names).cast(arrow).to_batches()
+        )
+        reader = pa.RecordBatchReader.from_batches(arrow, batches)
+        with sql.database() as connection:
+            connection.register(_ROWS, reader)
+            found = connection.execute(statement)
+            while rows := found.fetchmany(_BATCH_ROWS):
+                yield from rows
+            connection.unregister(_ROWS)
+
+    source = Side(0, database_sql, name.quoted, database.stream, columns, len(key), buckets)
+    return ComparedTable(life, source, Side(1, value_parsing, _ROWS, query_lake, columns, len(key), buckets), left_out)
 
 
 Result = Literal["equal", "different", "unchecked"]
@@ -423,53 +404,47 @@ def verify_feed(
 def _verified(
     open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
 ) -> TableResult:
-    run = open_run()
-    bucket_count: int | None = None
+    run, buckets, opened = open_run(), None, list[int]()
+    theirs, ours = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
 
-    @contextlib.contextmanager
-    def as_of_cut() -> Iterator[Sides]:
-        """Yield both sides as of the last cut; the source is read as of it while the block lasts."""
+    def compare(among: Collection[str] | None = None) -> tuple[ComparedTable, Differences]:
+        """Compare the table as of the last cut, in the buckets whose checksums differ; later only keys `among` them."""
+        nonlocal theirs, ours, opened
         with database.as_of(run.last_cut.checkpoint_ts):
-            yield sides_of(run, database, name, bucket_count)
+            table = _compared_table(run, database, name, buckets)
+            if among is None:
+                ours, theirs = table.lake.checksums(), table.source.checksums()
+                opened = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
+            columns = [(column.own.name, column.type) for column in table.source.columns]
+            found, step = Differences(columns, table.source.key_count, options.shown), _BUCKETS_OF_A_STATEMENT
+            is_all = len(opened) == table.source.buckets
+            for some in [None] if is_all else [opened[start : start + step] for start in range(0, len(opened), step)]:
+                in_lake, in_source = table.lake.rows(some), table.source.rows(some)
+                with contextlib.closing(in_lake), contextlib.closing(in_source):
+                    found.compare(in_source, in_lake, among)
+            return table, found
 
-    def compared(sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
-        found, step = Differences(sides.columns, len(sides.key), options.shown), _BUCKETS_OF_A_STATEMENT
-        is_all = len(buckets) == sides.source.buckets
-        parts = [None] if is_all else [buckets[start : start + step] for start in range(0, len(buckets), step)]
-        for some in parts:
-            ours, theirs = sides.lake.rows(some), sides.source.rows(some)
-            with contextlib.closing(ours), contextlib.closing(theirs):
-                found.compare(theirs, ours, among)
-        return found
-
-    with as_of_cut() as first:
-        bucket_count = first.source.buckets
-        ours, theirs = first.lake.checksums(), first.source.checksums()
-        opened = sorted(bucket for bucket in theirs.keys() | ours.keys() if theirs.get(bucket) != ours.get(bucket))
-        found = compared(first, opened)
-    changing = set[str]()
+    table, found = compare()
+    first, buckets, changing = table, table.source.buckets, set[str]()
     if found.total and found.total <= MOST_KEYS and not database.is_tidb:
         # Differing keys are compared again: what counts differs each time in the same way.
         for _ in range(options.attempts - 1):
             options.sleep(options.pause_seconds)
             run = open_run()
-            with as_of_cut() as sides:
-                repeated = compared(sides, opened, found.keys.keys())
+            table, repeated = compare(found.keys.keys())
             changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}
             changing &= repeated.keys.keys()
             found = repeated
             if not found.keys:
                 break
         if steady := found.keys.keys() - changing:
-            with as_of_cut() as sides:
-                names = [(each.database, each.table) for each in sides.life.names]
-                values, above = value_format(run.feed, sides.life.last.name), run.last_cut.checkpoint_ts
-                changed = keys_changed_above(run.lake, run.feed.name, names, above, sides.key, values)
-                changing |= {key for key in changed if key in steady}
+            names = [(each.database, each.table) for each in table.life.names]
+            key = [(column.own, column.type) for column in table.source.columns[: table.source.key_count]]
+            values, above = value_format(run.feed, table.life.last.name), run.last_cut.checkpoint_ts
+            changing |= steady.intersection(keys_changed_above(run.lake, run.feed.name, names, above, key, values))
         if changing:
-            with as_of_cut() as sides:
-                # Once more for what is counted and shown: only the keys that do not change.
-                found = compared(sides, opened, found.keys.keys() - changing)
+            # Once more for what is counted and shown: only the keys that do not change.
+            _, found = compare(found.keys.keys() - changing)
     return TableResult(
         name,
         "different" if found.total else "equal",
@@ -477,7 +452,7 @@ def _verified(
         incarnation=first.life.id,
         source_rows=sum(rows for rows, _ in theirs.values()),
         lake_rows=sum(rows for rows, _ in ours.values()),
-        buckets=bucket_count,
+        buckets=buckets,
         different_buckets=len(opened),
         changing=len(changing),
         differences=tuple(found.shown),

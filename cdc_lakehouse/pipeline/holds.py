@@ -1,8 +1,9 @@
-"""Determine which tables are held, and why. Each run derives the holds from the lake: when the reason is gone, so is
-the hold."""
+"""Determine which tables are held, and why, and record what people decide about it. Each run derives the holds from
+the lake: when the reason is gone, so is the hold."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +15,12 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
-from cdc_lakehouse.errors import CdcError, DdlError, UnreadableTableError
+from cdc_lakehouse.errors import CdcError, ConfigurationError, DdlError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
-from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Decision, Decisions, Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.feed_tables import is_taken, key_columns, value_format
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -190,6 +191,48 @@ def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
     return (
         f"{'; '.join(map(_statement, waiting))}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it "
         f"with `cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
+    )
+
+
+# Decisions of people, on which the next run acts.
+
+
+def hold_table(run: FeedRun, table: str, reason: str, decided_by: str, now: datetime.datetime) -> None:
+    """Hold a table (`database.table`) at its last cut. Raises `ConfigurationError` when the feed has no such table."""
+    life = _live(run, table)
+    name = life.last.name
+    run.decisions.add(Decision("hold", life.id, name.database, name.table, now, decided_by, reason))
+
+
+def resume_table(run: FeedRun, table: str, now: datetime.datetime) -> tuple[Decision | None, list[TableVersion]]:
+    """Resume a table that a person holds, or whose rewrite waits; return the hold that was removed, and the versions
+    whose rewrite is approved. A hold is found by the table's current name, or by its name when it was held."""
+    lives = {id: life for id, life in run.history.history.incarnations().items() if str(life.last.name) == table}
+    holds = run.decisions.holds()
+    of_table = (each for each in holds if each.incarnation in lives or f"{each.database}.{each.table}" == table)
+    if (hold := next(of_table, None)) is not None:
+        run.decisions.release(hold.incarnation)
+    tables = CurrentTables(run.lake, run.feed)
+    approved: list[TableVersion] = []
+    for life in lives.values():
+        if waiting := unapproved(run.feed, run.decisions, life, tables.find):
+            name, upto = life.last.name, waiting[-1].commit_ts
+            run.decisions.add(Decision("rewrite", life.id, name.database, name.table, now, commit_ts=upto))
+            approved += waiting
+    return hold, approved
+
+
+def tables_named(run: FeedRun, tables: Iterable[str]) -> frozenset[TableName]:
+    """Return the live tables of these names (`database.table`). Raises `ConfigurationError` when a name has none."""
+    return frozenset(_live(run, table).last.name for table in tables)
+
+
+def _live(run: FeedRun, table: str) -> Incarnation:
+    for life in run.history.history.incarnations().values():
+        if str(life.last.name) == table and life.dropped_ts is None and is_taken(run.feed.tables, life):
+            return life
+    raise ConfigurationError(
+        f"the feed has no table {table}", feed=run.feed.name, advice="name one as database.table that `status` lists"
     )
 
 

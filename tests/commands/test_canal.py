@@ -149,8 +149,8 @@ def test_quiet_source_is_not_late(tmp_path: Path) -> None:
         lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
         publish(lake, {"a": 1}, at=before(utc_now(), 180))
         assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
-        decision, state = poll_source(instance, lake.lake, lake.feed, None)
-        assert decision.run_key is None and state is not None and not state.waiting
+        decision = poll_source(instance, lake.lake, lake.feed, None)
+        assert decision.run_key is None and decision.state is not None and not decision.state.waiting
         quiet = call("status", "--check", config=lake.config_path)
         assert (quiet.exit_code, "all is well" in quiet.output) == (0, True), quiet.output
         server.entries = list(LOG)

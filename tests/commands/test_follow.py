@@ -39,8 +39,8 @@ from tests.kit.leases import take_on_a_lost_machine
 from tests.kit.waiting import until
 from tests.pipeline import Sink, lake_in
 
-NEWS = Decision("a:1", "new"), SourceState("1", waiting=True, new=True, reason="new")
-NOTHING = Decision(None, "old"), SourceState("1", waiting=False, new=False, reason="old")
+NEWS = Decision("a:1", "new", SourceState("1", waiting=True, new=True, reason="new"))
+NOTHING = Decision(None, "old", SourceState("1", waiting=False, new=False, reason="old"))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_l
     asked: list[float] = []
     now = 0.0
 
-    def see(_: str | None) -> tuple[Decision, SourceState | None]:
+    def see(_: str | None) -> Decision:
         asked.append(now)
         if now < 150:
             raise SourceUnreachableError("no answer")

@@ -67,10 +67,10 @@ from click.testing import CliRunner
 import cdc_lakehouse
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands.decisions import replay_rows
 from cdc_lakehouse.errors import CdcError, TransientError
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.operate import maintenance
-from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.state import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
@@ -357,7 +357,7 @@ class Player:
                 run = lake.run()
                 chosen = [row for row in run.quarantine.rows if (row.database, row.table) == self._pair(table)]
                 if verb == "replay":
-                    assert replay(run, chosen)[0]
+                    assert replay_rows(run, chosen)[0]
                     self._given_up = []
                     return
                 ids = [row.id for row in run.quarantine.open() if row in chosen][: int(more or 1)]

@@ -14,11 +14,11 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.commands.decisions import replay_rows
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import QuarantineLimitError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.segments import Archive, contents_of
-from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.retention import Retention
 from cdc_lakehouse.operate.verify import Difference, Differences, TableResult, plan_repair
 from cdc_lakehouse.pipeline.dump import DumpSource
@@ -54,20 +54,20 @@ def test_replay_lands_decoded_segments_that_are_unchanged(lake: TestLake) -> Non
 
     # A row that each run tries again anyway is left; a decision is taken back.
     run, snapshot = lake.run(), lake.run().appended().snapshot_id
-    landed, others = replay(run, [row for row in run.quarantine.rows if row.segment != second])
+    landed, others = replay_rows(run, [row for row in run.quarantine.rows if row.segment != second])
     assert [each.segment for each in landed] == [first] and [row.segment for row in others] == [unread]
     (waiting,) = lake.run().segments.undecoded("file")[2]
     assert (waiting.segment, contents_of(waiting.replaces), waiting.events) == (first, [(1, snapshot)], None)
     states = {row.segment: row.state for row in lake.run().quarantine.rows}
     assert (states[first], states[second]) == ("open", "discarded")
     # Once more before the next run: it waits already.
-    assert replay(lake.run(), [row for row in lake.run().quarantine.rows if row.segment == first])[0] == []
+    assert replay_rows(lake.run(), [row for row in lake.run().quarantine.rows if row.segment == first])[0] == []
 
     for spoil in (lambda path: path.write_text("{}\r\n"), lambda path: path.unlink()):
         spoil(lake.sink / second)
         run, before = lake.run(), lake.metadata()
         with pytest.raises(SourceError, match=r"cannot decode 1 segment again.*content changed") as caught:
-            replay(run, run.quarantine.rows)
+            replay_rows(run, run.quarantine.rows)
         assert caught.value.segment == second and lake.metadata() == before
 
 
@@ -91,7 +91,7 @@ def test_replay_of_range_of_topic_lands_its_batch(tmp_path: Path) -> None:
     land(lake, *(offsets(name, batch=n, record_batch=n, events=3) for name, n in zip(ranges, batches, strict=True)))
     reject(lake.run(), ranges[0], line=4, kind="BadMessage")
     run = lake.run()
-    replay(run, run.quarantine.rows)
+    replay_rows(run, run.quarantine.rows)
     (landed,) = lake.run().segments.undecoded("offsets").values()
     assert sorted((row.segment, row.batch, row.record_batch, row.events) for row in landed) == sorted(
         (name, 3, 1, None) for name in ranges[:2]
@@ -114,13 +114,13 @@ def test_replay_of_file_of_dump_lands_that_file_alone(tmp_path: Path) -> None:
     run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in (first, second)])
     reject(run, first.segment, kind="NotAValue")
     run = lake.run()
-    ((landed,), _) = replay(run, run.quarantine.rows)
+    ((landed,), _) = replay_rows(run, run.quarantine.rows)
     assert (landed.segment, landed.batch, landed.state) == (first.segment, 2, "landed")
     run.segments.mark_decoded([replace(landed, state="decoded", events=1)])
     next(dump.glob("*.000000000.csv")).unlink()
     run, before = lake.run(), lake.metadata()
     with pytest.raises(SourceError, match="no longer has 1 file"):
-        replay(run, run.quarantine.rows)
+        replay_rows(run, run.quarantine.rows)
     assert lake.metadata() == before
 
 

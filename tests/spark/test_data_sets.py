@@ -14,13 +14,13 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.commands.decisions import replay_rows
 from cdc_lakehouse.commands.plan import plan_ddl
 from cdc_lakehouse.config import DumpCsv, LakeConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.spark import spark_settings, use_catalog
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.segments import totals
-from cdc_lakehouse.operate.decisions import replay
 from cdc_lakehouse.operate.state import uncounted_lines
 from cdc_lakehouse.pipeline.dump import PendingLoad
 from cdc_lakehouse.pipeline.steps import Steps
@@ -357,7 +357,7 @@ def test_file_of_dump_that_cannot_be_used_holds_its_table_alone(
         path.write_bytes(content)
     if file.endswith(".csv"):
         run = found.lake.run()
-        assert replay(run, run.quarantine.rows)[0]
+        assert replay_rows(run, run.quarantine.rows)[0]
     found.check(found.run())
 
 
