@@ -588,9 +588,9 @@ def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> It
         case ddl.CreateTable(table):
             name = full_name(table, change)
             exists = clause.if_not_exists and live.alike(name)
-            is_made = not (clause.temporary or exists) and name.database
+            is_made = name.database and not exists
             return create(TableChange(change, name, kind, None, [clause]), live) if is_made else []
-        case ddl.DropTable(table, False) | ddl.TruncateTable(table):
+        case ddl.DropTable(table) | ddl.TruncateTable(table):
             previous = live.get(name := live.resolve(table, change))
             effect: Effect = "drop" if isinstance(clause, ddl.DropTable) else "empty"
             return [] if previous is None else [next_version(previous, TableChange(change, name, kind), effect)]

@@ -298,7 +298,6 @@ class CreateTable(_OfTable, kind="create_table"):
     like: TableRef | None = None
     has_query: bool = False
     if_not_exists: bool = False
-    temporary: bool = False
 
     @property
     def columns(self) -> tuple[ColumnDefinition, ...]:
@@ -319,7 +318,7 @@ class CreateTable(_OfTable, kind="create_table"):
 
 
 class DropTable(_OfTable, kind="drop_table"):
-    temporary: bool = False
+    pass
 
 
 class TruncateTable(_OfTable, kind="truncate_table"):
@@ -372,7 +371,7 @@ def tables_of(clause: Clause) -> tuple[TableRef, ...]:
             return table, other
         case Flashback(_, _, tables):
             return tables
-        case OtherClause(_, _, None) | CreateTable() | RecoverTable() | OfDatabase() | DropTable(_, True):
+        case OtherClause(_, _, None) | CreateTable() | RecoverTable() | OfDatabase():
             return ()
         case _:
             return () if clause.table is None else (clause.table,)

@@ -7,20 +7,21 @@ MySQL reference manual, "Data Definition Statements" and "Data Types"; those of 
 is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at once is returned as the
 replacement (text types with the character set binary).
 
-To add a type, add its name to `_NAMES`. To add an attribute of a column, add its first word to `_ATTRIBUTES`, and a
-case to `_read_attribute`. To add an option, which is its words and a value, add its words to `_KINDS` or `_UNLOGGED`.
-To add a clause that changes no row, add its first words to `_NO_EFFECT`, with the reason; one that changes rows as
-neither the log nor the statement says, with `_skipped`. Else write a function that takes the cursor (after the words)
-and the table, and add it to `_CLAUSES`; a clause that changes rows gets a class in `clauses`, and the type checker then
-shows where it must be applied. Add both to `tests/changelog/cases/ddl/`.
+Most of the grammar is tables of patterns (see `_form`). To add a type, add its name to `_NAMES`; an attribute of a
+column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_KINDS` or `_UNLOGGED`; a
+clause or a statement that changes no row, its words to `_NO_EFFECT` or `_OBJECTS`, with the reason. Other clauses and
+statements are rows of `_CLAUSES` and `_STATEMENTS`; one that changes rows gets a class in `clauses`, and the type
+checker then shows where it must be applied. Add each to `tests/changelog/cases/ddl/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, bytes_value
@@ -37,10 +38,20 @@ from cdc_lakehouse.changelog.mysql_types import (
     of_bytes,
 )
 
-Clause = Callable[[Cursor, ddl.TableRef], ddl.Clauses]
-"""Reads the rest of a clause of ALTER TABLE, after its first words."""
-Statement = Callable[[Cursor], ddl.Clauses]
-"""Reads the rest of a statement, after its first words."""
+_T = TypeVar("_T")
+
+
+def _by_words(rows: Mapping[str, _T]) -> dict[tuple[str, ...], _T]:
+    """Return the values by their words: `A|B C, D` are `A C`, `B C` and `D`."""
+    return {
+        words: value
+        for texts, value in rows.items()
+        for text in texts.split(",")
+        for words in itertools.product(*(word.split("|") for word in text.split()))
+    }
+
+
+# --- Values ---
 
 _WORDS: Final[dict[str, ddl.Value]] = {
     "NULL": ddl.NullLiteral(),
@@ -137,245 +148,18 @@ def _read_bound(cursor: Cursor) -> ddl.BoundValue:
     return ddl.Expression(text)
 
 
-_CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
-_INDEX_WORDS: Final = ("INDEX", "KEY")
-# Words that give the kind of an index. INDEX or KEY must follow, except after the reserved ones.
-_RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
-_INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
-
-
-def _read_element(cursor: Cursor, table: ddl.TableRef, *, if_not_exists: bool = False) -> ddl.TableClause:
-    key = _read_key_element(cursor, table)
-    return ddl.AddColumn(table, _read_column(cursor), None, if_not_exists) if key is None else key
-
-
-def _read_key_element(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause | None:
-    """Read a key or a constraint as the clause that adds it; return None and consume nothing where neither is at the
-    cursor."""
-    # MariaDB: a period of the system's time is its row_start and row_end, any other one a check; both change no row.
-    if cursor.accept("PERIOD", "FOR") or cursor.accept("PERIOD", "IF", "NOT", "EXISTS", "FOR"):
-        cursor.name("a period")
-        cursor.parenthesized()
-        return ddl.OtherClause(table, "check_constraint")
-    symbol = None
-    if cursor.accept("CONSTRAINT"):
-        cursor.accept("IF", "NOT", "EXISTS")
-        symbol = None if cursor.token.word in _CONSTRAINTS else cursor.name("a constraint")
-        if cursor.token.word not in _CONSTRAINTS:
-            raise cursor.expected("PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK")
-    match cursor.accept_any(_CONSTRAINTS):
-        case "PRIMARY":
-            cursor.expect("KEY")
-            return ddl.AddKey(table, "add_primary_key", *_read_key(cursor))
-        case "UNIQUE":
-            cursor.accept_any(_INDEX_WORDS)
-            name, parts = _read_key(cursor)
-            return ddl.AddKey(table, "add_index", symbol if name is None else name, parts)
-        case "FOREIGN":
-            cursor.expect("KEY")
-            name = _read_key_name(cursor)
-            _read_key_parts(cursor)
-            cursor.expect("REFERENCES")
-            return ddl.AddForeignKey(table, ddl.ForeignKey(symbol or name, _read_references(cursor)))
-        case "CHECK":
-            _skip_check(cursor)
-            return ddl.OtherClause(table, "check_constraint")
-        case _:
-            pass
-    word = cursor.token.word
-    needs_word = word not in _INDEX_WORDS and word not in _RESERVED_KINDS
-    if needs_word and not (word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS):
-        return None
-    cursor.accept_any(_INDEX_KINDS)
-    cursor.accept_any(_INDEX_WORDS)
-    _read_key(cursor)
-    return ddl.OtherClause(table, "add_index")
-
-
-def _read_create_index(cursor: Cursor, *, is_unique: bool = False) -> ddl.Clauses:
-    """Read the rest of a statement after CREATE [kind] INDEX: [IF NOT EXISTS] name [USING type] ON table (parts)."""
-    cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.name("an index")
-    _skip_index_type(cursor)
-    cursor.expect("ON")
-    table = cursor.table_name()
-    parts = _read_key_parts(cursor) + _read_condition(cursor)
-    return (ddl.AddKey(table, "add_index", name, parts) if is_unique else ddl.OtherClause(table, "add_index"),)
-
-
-def _read_key(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
-    """Read [IF NOT EXISTS] [name] [USING type] (parts) and options."""
-    return _read_key_name(cursor), _read_key_parts(cursor) + _read_condition(cursor)
-
-
-def _read_key_name(cursor: Cursor) -> str | None:
-    cursor.accept("IF", "NOT", "EXISTS")
-    unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
-    name = None if unnamed else cursor.name("an index")
-    _skip_index_type(cursor)
-    return name
-
-
-def _skip_index_type(cursor: Cursor) -> None:
-    if cursor.accept_any(("USING", "TYPE")):
-        cursor.name("an index type")
-
-
-def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    def read() -> ddl.KeyPart:
-        if cursor.at("("):
-            cursor.parenthesized()
-            part = ddl.KeyPart(None)
-        else:
-            name, length = cursor.column_name(), None
-            if cursor.accept("("):
-                length = cursor.integer()
-                cursor.expect(")")
-            part = ddl.KeyPart(name, length)
-        cursor.accept_any(("ASC", "DESC"))
-        return part
-
-    return cursor.enclosed(read)
-
-
-def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    """Skip the options of a key. TiDB's WHERE becomes a part that is an expression: the key holds only some rows and
-    identifies none."""
-    cursor.skip_clause("WHERE")
-    if not cursor.accept("WHERE"):
-        return ()
-    if not cursor.skip_clause():
-        raise cursor.expected("a condition")
-    return (ddl.KeyPart(None),)
-
-
-_CHANGING_ACTIONS: Final = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
-_REFERENCE_ACTIONS: Final = (*_CHANGING_ACTIONS, ("RESTRICT",), ("NO", "ACTION"))
-
-
-def _read_references(cursor: Cursor) -> str | None:
-    """Read the rest of a foreign key, after REFERENCES; return its actions as `ddl.ForeignKey` has them."""
-    cursor.table_name()
-    if cursor.at("("):
-        _read_key_parts(cursor)
-    if cursor.accept("MATCH"):
-        cursor.expect_any(("FULL", "PARTIAL", "SIMPLE"), "FULL, PARTIAL or SIMPLE")
-    actions: list[str] = []
-    while cursor.accept("ON"):
-        event = cursor.expect_any(("DELETE", "UPDATE"), "DELETE or UPDATE")
-        action = next((action for action in _REFERENCE_ACTIONS if cursor.accept(*action)), None)
-        if action in _CHANGING_ACTIONS:
-            actions.append(" ".join(("ON", event, *action)))
-        if action is None:
-            raise cursor.expected("RESTRICT, CASCADE, SET NULL, SET DEFAULT or NO ACTION")
-    return " ".join(actions) or None
-
-
-def _skip_check(cursor: Cursor) -> None:
-    cursor.parenthesized()
-    if not cursor.accept("NOT", "ENFORCED"):
-        cursor.accept("ENFORCED")
-
-
-def _read_column(cursor: Cursor, name: str | None = None) -> ddl.ColumnDefinition:
-    name, said = cursor.column_name() if name is None else name, dict[str, Any]()
-    if cursor.accept("SERIAL"):
-        kind = ColumnType.of("bigint unsigned")
-        said |= _SERIAL
-    else:
-        kind = _read_type(cursor)
-    while word := cursor.accept_any(_ATTRIBUTES):
-        said |= _read_attribute(cursor, word)
-    collation = said.pop("collation", None)
-    if kind.name in TEXTS | LABELS:
-        kind = replace(kind, charset=charset_of(kind.charset, collation))
-    return ddl.ColumnDefinition(name, of_bytes(kind) if collation == "binary" else kind, **said)
-
-
-def _read_position(cursor: Cursor) -> str | None:
-    if cursor.accept("FIRST"):
-        return ddl.FIRST
-    return cursor.column_name() if cursor.accept("AFTER") else None
-
-
-# SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
-_SERIAL: Final = {"nullable": False, "auto_increment": True, "unique": True}
-_VALUED: Final = ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID")
-_ATTRIBUTES: Final = frozenset({
-    "NOT", "NULL", "DEFAULT", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "COMMENT", "AS", "COLLATE", "ON", "SERIAL",
-    "GENERATED", "REFERENCES", "WITH", "CHECK", "CONSTRAINT", "WITHOUT", "COMPRESSED", "AUTO_RANDOM", *_VALUED,
-    # Visibility; and of TiDB the storage of a key of the column.
-    "VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL",
-})  # fmt: skip
-
-
-def _read_attribute(cursor: Cursor, word: str) -> dict[str, Any]:
-    """Read an attribute after its first word; return the fields of a `ddl.ColumnDefinition` that it says."""
-    match word:
-        case "NOT" if not cursor.accept("SECONDARY"):
-            cursor.expect("NULL")
-            return {"nullable": False}
-        case "NULL":
-            return {"nullable": True}
-        case "DEFAULT":
-            return {"default": _read_default(cursor)}
-        case "AUTO_INCREMENT":
-            return {"auto_increment": True}
-        case "PRIMARY" | "KEY" | "UNIQUE":
-            cursor.accept("KEY")
-            return {"unique" if word == "UNIQUE" else "primary_key": True}
-        case "COMMENT":
-            return {"comment": cursor.string()}
-        case "COLLATE":
-            return {"collation": cursor.charset_name()}
-        case "REFERENCES":
-            return {"references": ddl.ForeignKey(None, _read_references(cursor))}
-        case "SERIAL":
-            cursor.expect("DEFAULT", "VALUE")
-            return _SERIAL
-        case "WITH" | "WITHOUT":
-            cursor.expect("SYSTEM", "VERSIONING")
-            return {"versioned": True} if word == "WITH" else {}
-        case "AS" | "GENERATED":
-            if word == "GENERATED":
-                cursor.expect("ALWAYS", "AS")
-            if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
-                return {}
-            expression = cursor.parenthesized()
-            stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
-            return {"stored_as": expression} if stored else {"virtual": True}
-        # Others do not affect rows.
-        case "ON":
-            cursor.expect("UPDATE")
-            _read_function(cursor)
-        case "CHECK":
-            _skip_check(cursor)
-        case "CONSTRAINT":
-            if not cursor.at("CHECK"):
-                cursor.name()
-            cursor.expect("CHECK")
-            _skip_check(cursor)
-        case "AUTO_RANDOM" if cursor.at("("):
-            cursor.parenthesized()
-        case _ if word in _VALUED or (word == "COMPRESSED" and cursor.at("=")):
-            cursor.skip_value()
-        case _:
-            pass
-    return {}
-
-
-# --- Types ---
+# --- Columns and keys ---
 
 _REALS: Final = frozenset({"decimal", "float", "double"})
 _PLAIN: Final = frozenset({"json", "uuid", "inet4", "inet6"}) | GEOMETRIES
 
 # The words of a type -> the name that `ColumnType.of` takes.
-_NAMES: Final[dict[tuple[str, ...], str]] = {
-    tuple(name.upper().split()): name
+_NAMES: Final = _by_words({
+    name.upper(): name
     for name in (
         *INTEGERS, *TEXTS, *BLOBS, *LABELS, *TEMPORALS, *_REALS, *_PLAIN, *SYNONYMS, "bit", "year", "vector",
     )
-}  # fmt: skip
+})  # fmt: skip
 _NATIONAL: Final = ("nchar", "nvarchar", "national")
 
 _NUMBER_FLAGS: Final = frozenset({"UNSIGNED", "SIGNED", "ZEROFILL"})
@@ -414,96 +198,124 @@ def _read_type(cursor: Cursor) -> ColumnType:
     return of_bytes(kind) if charset == "binary" else kind
 
 
-# Options that change no row.
-_KINDS: Final[dict[str, tuple[str, ...]]] = {
-    # The next number; rows that are there keep theirs.
-    "auto_increment": ("AUTO_INCREMENT",),
-    "comment": ("COMMENT",),
-    "table_option": (
-        # How and where the same rows are stored, by MySQL and by MariaDB.
-        "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "COMPRESSION", "DATA DIRECTORY", "ENCRYPTION", "ENGINE_ATTRIBUTE",
-        "INDEX DIRECTORY", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "NODEGROUP", "PACK_KEYS", "ROW_FORMAT", "STORAGE",
-        "TABLESPACE",
-        "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
-        # Checksums, when indexes are written, and whether rows survive a crash of the server.
-        "CHECKSUM", "DELAY_KEY_WRITE", "TABLE_CHECKSUM", "TRANSACTIONAL",
-        # Into which table of a MERGE later rows go.
-        "INSERT_METHOD",
-        # Kept, and not used.
-        "PASSWORD",
-        # A copy in another engine, which answers queries.
-        "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE",
-        # Statistics, by MySQL and by TiDB.
-        "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES",
-        "STATS_BUCKETS", "STATS_COL_CHOICE", "STATS_COL_LIST", "STATS_SAMPLE_RATE", "STATS_TOPN",
-    ),
-    "placement_tiflash_ttl_etc": (
-        # Where TiDB stores rows, and copies of them.
-        "AFFINITY", "ATTRIBUTES", "CONSTRAINTS", "FOLLOWERS", "FOLLOWER_CONSTRAINTS", "LEADER_CONSTRAINTS", "LEARNERS",
-        "LEARNER_CONSTRAINTS", "PLACEMENT POLICY", "PRE_SPLIT_REGIONS", "PRIMARY_REGION", "REGIONS", "SCHEDULE",
-        "SHARD_ROW_ID_BITS", "SURVIVAL_PREFERENCES", "VOTERS", "VOTER_CONSTRAINTS",
-        # The next numbers; rows that are there keep theirs.
-        "AUTO_ID_CACHE", "AUTO_RANDOM_BASE",
-        # Rows that expire are deleted by statements, which are in the log.
-        "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL",
-    ),
-}  # fmt: skip
-# Options that change which rows an existing table shows.
-_UNLOGGED: Final = {
-    "CONNECTION": "it shows the rows of another server's table, which are not in the log",
-    "SEQUENCE": "it makes the table a sequence",
-    "UNION": "it shows the rows of other tables, which are not in the log under its name",
-}
-# MariaDB 10.11, binlog_format=ROW: the log has an INSERT of the earlier row beside each UPDATE, a DELETE as an UPDATE,
-# and DELETE HISTORY as a DELETE of rows whose keys live on. Only row_start and row_end tell them from other rows. Where
-# no column is declared for these, Canal 1.1.7 stops at the first row: "column size is not match for table".
-_HISTORY: Final = "the log has a table's earlier rows as further rows with the same key"
-VERSIONED: Final = (
-    "table_option", f"with system versioning {_HISTORY}: drop the versioning, then load the table again", True,
-)  # fmt: skip
-_UNVERSIONED: Final = "table_option", f"up to the end of its system versioning {_HISTORY}", False
-# Engines into which a table takes its rows with it, and that keep them.
-_KEEPING: Final = frozenset({
-    "archive", "aria", "columnstore", "csv", "heap", "innobase", "innodb", "isam", "maria", "memory", "mroonga",
-    "myisam", "ndb", "ndbcluster", "rocksdb", "s3", "tokudb", "xtradb",
+def _read_column(cursor: Cursor, name: str | None = None) -> ddl.ColumnDefinition:
+    name, said = cursor.column_name() if name is None else name, dict[str, Any]()
+    if cursor.accept("SERIAL"):
+        kind = ColumnType.of("bigint unsigned")
+        said |= _SERIAL
+    else:
+        kind = _read_type(cursor)
+    while read := cursor.accept_longest(_ATTRIBUTES):
+        said |= read(cursor)
+    collation = said.pop("collation", None)
+    if kind.name in TEXTS | LABELS:
+        kind = replace(kind, charset=charset_of(kind.charset, collation))
+    return ddl.ColumnDefinition(name, of_bytes(kind) if collation == "binary" else kind, **said)
+
+
+def _read_position(cursor: Cursor) -> str | None:
+    if cursor.accept("FIRST"):
+        return ddl.FIRST
+    return cursor.column_name() if cursor.accept("AFTER") else None
+
+
+def _read_generated(cursor: Cursor) -> dict[str, Any]:
+    if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
+        return {}
+    expression = cursor.parenthesized()
+    stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
+    return {"stored_as": expression} if stored else {"virtual": True}
+
+
+def _skip_check(cursor: Cursor) -> None:
+    cursor.parenthesized()
+    if not cursor.accept("NOT", "ENFORCED"):
+        cursor.accept("ENFORCED")
+
+
+# The actions of a foreign key; the text of those that change rows of its table.
+_ACTIONS: Final = _by_words({
+    "CASCADE": "CASCADE", "SET NULL": "SET NULL", "SET DEFAULT": "SET DEFAULT", "RESTRICT, NO ACTION": "",
 })  # fmt: skip
 
 
-_ENGINE: Final = "the engine {} need not keep the table's rows"
-_OPTIONS: Final[dict[tuple[str, ...], tuple[str, str | None]]] = {
-    **{tuple(words.split()): (kind, None) for kind, options in _KINDS.items() for words in options},
-    **{(word,): ("table_option", reason) for word, reason in _UNLOGGED.items()},
-    **{tuple(words.split()): ("table_option", _ENGINE) for words in ("ENGINE", "STORAGE ENGINE", "TYPE")},
-}
-"""The kind of each option, and the reason why its effect on rows is not known."""
-_OPTIONS_OF_PARTITIONS: Final = {words: kind for words, (kind, why) in _OPTIONS.items() if why in (None, _ENGINE)}
-"""Others may say which rows a partition shows: nothing accepts them there, so their statements are not understood."""
+def _read_references(cursor: Cursor) -> ddl.ForeignKey:
+    """Read the rest of a foreign key, after REFERENCES."""
+    cursor.table_name()
+    if cursor.at("("):
+        _read_key_parts(cursor)
+    if cursor.accept("MATCH"):
+        cursor.expect_any(("FULL", "PARTIAL", "SIMPLE"), "FULL, PARTIAL or SIMPLE")
+    actions: list[str] = []
+    while cursor.accept("ON"):
+        event = cursor.expect_any(("DELETE", "UPDATE"), "DELETE or UPDATE")
+        if action := cursor.expect_longest(_ACTIONS, "RESTRICT, CASCADE, SET NULL, SET DEFAULT or NO ACTION"):
+            actions.append(f"ON {event} {action}")
+    return ddl.ForeignKey(None, " ".join(actions) or None)
 
 
-def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.SetTableCharset | ddl.OtherClause | None:
-    """Read the option at the cursor; return None and consume nothing where there is none."""
-    start = cursor.position
-    cursor.accept_any(("DEFAULT", "FORCE"))
-    if cursor.accept_charset():
-        return ddl.SetTableCharset(table, _read_charset(cursor))
-    if cursor.accept("COLLATE"):
-        return ddl.SetTableCharset(table, charset_of(None, cursor.charset_name()))
-    if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
-        return ddl.OtherClause(table, *VERSIONED)
-    option = cursor.accept_longest(_OPTIONS)
-    if option is None:
-        cursor.position = start
-        return None
-    kind, unlogged = option
-    cursor.accept("SET")  # PLACEMENT POLICY SET DEFAULT
-    value = cursor.skip_value()
-    if unlogged == _ENGINE:
-        unlogged = None if value.lower() in _KEEPING else _ENGINE.format(value)
-    if unlogged is None and cursor.accept("+"):  # TTL = column + INTERVAL 3 MONTH
-        cursor.expect("INTERVAL")
-        cursor.word_or_string("a number")
-        cursor.name("a unit of time")
-    return ddl.OtherClause(table, kind, unlogged)
+def _read_element(cursor: Cursor, table: ddl.TableRef, *, if_not_exists: bool = False) -> ddl.TableClause:
+    key = _read_key(cursor, table)
+    return ddl.AddColumn(table, _read_column(cursor), None, if_not_exists) if key is None else key
+
+
+def _read_key(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause | None:
+    """Read a key or a constraint as the clause that adds it; return None and consume nothing where neither is at the
+    cursor."""
+    if not cursor.accept("CONSTRAINT"):
+        read = cursor.accept_longest(_KEYS)
+        return None if read is None else read(cursor, table)
+    cursor.accept("IF", "NOT", "EXISTS")
+    symbol = None if cursor.token.word in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK") else cursor.name("a constraint")
+    match cursor.expect_longest(_CONSTRAINTS, "PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK")(cursor, table):
+        case ddl.AddKey(_, "add_index", None) as key:
+            return replace(key, name=symbol)
+        case ddl.AddForeignKey(_, key) if symbol is not None:
+            return ddl.AddForeignKey(table, replace(key, name=symbol))
+        case constraint:
+            return constraint
+
+
+def _read_key_name(cursor: Cursor) -> str | None:
+    cursor.accept("IF", "NOT", "EXISTS")
+    unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
+    name = None if unnamed else cursor.name("an index")
+    _skip_index_type(cursor)
+    return name
+
+
+def _skip_index_type(cursor: Cursor) -> None:
+    if cursor.accept_any(("USING", "TYPE")):
+        cursor.name("an index type")
+
+
+def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
+    def read() -> ddl.KeyPart:
+        if cursor.at("("):
+            cursor.parenthesized()
+            part = ddl.KeyPart(None)
+        else:
+            name, length = cursor.column_name(), None
+            if cursor.accept("("):
+                length = cursor.integer()
+                cursor.expect(")")
+            part = ddl.KeyPart(name, length)
+        cursor.accept_any(("ASC", "DESC"))
+        return part
+
+    return cursor.enclosed(read)
+
+
+def _read_parts_and_options(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
+    """Read the parts of a key and skip its options. TiDB's WHERE becomes a part that is an expression: the key holds
+    only some rows and identifies none."""
+    parts = _read_key_parts(cursor)
+    cursor.skip_clause("WHERE")
+    if not cursor.accept("WHERE"):
+        return parts
+    if not cursor.skip_clause():
+        raise cursor.expected("a condition")
+    return (*parts, ddl.KeyPart(None))
 
 
 def _read_charset(cursor: Cursor) -> str | None:
@@ -512,18 +324,18 @@ def _read_charset(cursor: Cursor) -> str | None:
     return charset_of(charset, cursor.charset_name() if said else None)
 
 
-def _read_conversion(cursor: Cursor, table: ddl.TableRef) -> tuple[ddl.SetTableCharset]:
-    cursor.expect("TO")
+def _read_conversion(cursor: Cursor) -> str | None:
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")
-    return (ddl.SetTableCharset(table, _read_charset(cursor), convert=True),)
+    return _read_charset(cursor)
 
 
-_METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = {
-    ("RANGE", "COLUMNS"): "range columns", ("RANGE", "FIELDS"): "range columns", ("RANGE",): "range",
-    ("LIST", "COLUMNS"): "list columns", ("LIST", "FIELDS"): "list columns", ("LIST",): "list",
-    ("LINEAR", "HASH"): "linear hash", ("HASH",): "hash", ("LINEAR", "KEY"): "linear key", ("KEY",): "key",
-}  # fmt: skip
+# --- Partitions ---
+
+_METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = _by_words({
+    "RANGE COLUMNS|FIELDS": "range columns", "RANGE": "range", "LIST COLUMNS|FIELDS": "list columns", "LIST": "list",
+    "LINEAR HASH": "linear hash", "HASH": "hash", "LINEAR KEY": "linear key", "KEY": "key",
+})  # fmt: skip
 
 
 def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
@@ -588,20 +400,10 @@ def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     return cursor.enclosed(read)
 
 
-# Clauses that take files away or put others in their place, by their first word, and why their rows are not known.
-_UNLOGGED_FILES: Final = {
-    "DISCARD": "it takes rows away, and the log does not have those that come in their place",
-    "IMPORT": "it replaces rows with those of a file, which are not in the log",
-}
-# The same rows are read, or written again; REPAIR finds those of damaged files.
-_MAINTENANCE: Final = ("ANALYZE", "CHECK", "COMPACT", "OPTIMIZE", "REBUILD", "REPAIR", *_UNLOGGED_FILES)
-_NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
-
-
-def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
+def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause:
     if cursor.accept("SYSTEM_TIME"):  # MariaDB's, which distributes the past of rows
         cursor.skip_until(())
-        return (ddl.OtherClause(table, *VERSIONED),)
+        return ddl.OtherClause(table, *VERSIONED)
     method, expression, columns = _read_method(cursor)
     start = cursor.position
     if cursor.accept("INTERVAL"):  # TiDB's: (...) [FIRST|LAST PARTITION LESS THAN (...)] [NULL|MAXVALUE PARTITION]
@@ -620,61 +422,264 @@ def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     partitions = _read_partitions(cursor) if cursor.at("(") else ()
     if cursor.accept("UPDATE", "INDEXES"):
         cursor.parenthesized()
-    return (ddl.PartitionBy(table, ddl.Partitioning(method, expression, columns, count, partitions, interval)),)
+    return ddl.PartitionBy(table, ddl.Partitioning(method, expression, columns, count, partitions, interval))
 
 
-def _read_partition_clause(verb: str, cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    def names() -> tuple[str, ...] | None:
-        """Read the names of partitions; None for ALL."""
-        return None if cursor.accept("ALL") else cursor.listed(lambda: cursor.name("a partition"))
-
-    if verb == "ADD":
-        cursor.accept("IF", "NOT", "EXISTS")
-    elif verb in ("DROP", "TRUNCATE"):
-        cursor.accept("IF", "EXISTS")
-        kind = "drop_partition" if verb == "DROP" else "truncate_partition"
-        return (ddl.ChangePartitions(table, kind, names()),)
-    elif verb == "EXCHANGE":
-        name = cursor.name("a partition")
-        cursor.expect("WITH", "TABLE")
-        other = cursor.table_name()
-        if cursor.accept_any(("WITH", "WITHOUT")):
-            cursor.expect("VALIDATION")
-        return (ddl.ExchangePartition(table, name, other),)
-    cursor.accept_any(_NOT_REPLICATED)
-    match verb:
-        case "ADD" if cursor.accept("PARTITIONS"):
-            return (ddl.ChangePartitions(table, "add_partition", count=cursor.integer()),)
-        case "ADD":
-            added = _read_partitions(cursor) if cursor.at("(") else ()
-            return (ddl.ChangePartitions(table, "add_partition", added=added),)
-        case "REORGANIZE" if not cursor.at_name:  # The rows of all partitions (hash, key) are distributed again.
-            return (ddl.ChangePartitions(table, "reorganize_partition"),)
-        case "REORGANIZE":
-            gone = names()
-            cursor.expect("INTO")
-            return (ddl.ChangePartitions(table, "reorganize_partition", gone, _read_partitions(cursor)),)
-        case "COALESCE":
-            return (ddl.ChangePartitions(table, "reorganize_partition", count=-cursor.integer()),)
-        case _:  # It works on the files of partitions, and is alone in its statement.
-            names()
-            cursor.skip_until(())
-            kind = "placement_tiflash_ttl_etc" if verb == "COMPACT" else "partition_maintenance"
-            return (ddl.OtherClause(table, kind, _UNLOGGED_FILES.get(verb)),)
+def _read_partition_names(cursor: Cursor) -> tuple[str, ...] | None:
+    """Read the names of partitions; None for ALL."""
+    return None if cursor.accept("ALL") else cursor.listed(lambda: cursor.name("a partition"))
 
 
-def _read_partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.name("a partition")
-    if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
-        raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
-    cursor.skip_clause()
-    return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
+def _reorganize(cursor: Cursor, table: ddl.TableRef) -> ddl.ChangePartitions:
+    cursor.accept_any(("LOCAL", "NO_WRITE_TO_BINLOG"))
+    if not cursor.at_name:  # The rows of all partitions (hash, key) are distributed again.
+        return ddl.ChangePartitions(table, "reorganize_partition")
+    names = _read_partition_names(cursor)
+    cursor.expect("INTO")
+    return ddl.ChangePartitions(table, "reorganize_partition", names, _read_partitions(cursor))
 
+
+def _skip_program(cursor: Cursor) -> None:
+    while not cursor.at_end:  # It contains semicolons.
+        cursor.take()
+
+
+def _read_pair(cursor: Cursor) -> ddl.RenameTable:
+    name = cursor.table_name()
+    cursor.expect("TO")
+    return ddl.RenameTable(name, cursor.table_name())
+
+
+# --- Patterns ---
+
+Fields = dict[str, Any]
+_Table = dict[tuple[str, ...], Callable[..., Any]]
+"""The readers of what begins with some words. They are given the cursor, after the words; those of clauses also the
+table."""
+
+_READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
+    "table": Cursor.table_name,
+    "dropped": lambda cursor: cursor.listed(lambda: ddl.DropTable(cursor.table_name())),
+    "column": Cursor.column_name,
+    "number": Cursor.integer,
+    "fewer": lambda cursor: -cursor.integer(),
+    "string": Cursor.string,
+    "value": Cursor.skip_value,
+    "()": Cursor.parenthesized,
+    "charset": Cursor.charset_name,
+    "default": _read_default,
+    "function": _read_function,
+    "definition": _read_column,
+    "position": _read_position,
+    "generated": _read_generated,
+    "check": _skip_check,
+    "(...)": lambda cursor: cursor.at("(") and cursor.parenthesized(),
+    "= value": lambda cursor: cursor.at("=") and cursor.skip_value(),
+    "references": _read_references,
+    "key name": _read_key_name,
+    "index type": _skip_index_type,
+    "columns": _read_key_parts,
+    "key": _read_parts_and_options,
+    "partitions": _read_partition_names,
+    "definitions of partitions": lambda cursor: _read_partitions(cursor) if cursor.at("(") else (),
+    "other charset": _read_conversion,
+    "order": lambda cursor: cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC")))),
+    "statistics": lambda cursor: cursor.expect_any(
+        ("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics"
+    ),
+    "further": lambda cursor: cursor.integer() if cursor.accept("PARTITIONS") else 0,
+    "renames": lambda cursor: cursor.listed(lambda: _read_pair(cursor)),
+    "job": lambda cursor: cursor.at_statement_end or cursor.integer(),
+    "program": _skip_program,
+    # The rest of a clause; of a statement; and of a statement that cannot end here.
+    "...": Cursor.skip_clause,
+    "rest": lambda cursor: cursor.skip_until(()),
+    "more": Cursor.skip_rest,
+}
+
+
+def _form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the reader of what a pattern describes: it returns what `make` makes of the fields and, where the reader
+    is given one, of a table.
+
+    `A B` and `{A B|C}` must stand in the statement, `[A B|C]` may; `<reader>` is a value that one of `_READERS` reads,
+    or a name, such as `<an index>`. A field keeps the value, or whether the words are there: `<name:column>`,
+    `[if_exists:IF EXISTS]`."""
+    steps: list[tuple[str, Callable[[Cursor], Any]]] = []
+    for mark, content in re.findall(r"([\[{<]?)([^\[{<>}\]]*[^\[{<>}\] ])", pattern):
+        field, _, what = content.strip().rpartition(":")
+        read_name = partial(Cursor.name, what=what)
+        words = partial(_read_words, what, is_optional=mark == "[")
+        steps.append((field, _READERS.get(what, read_name) if mark == "<" else words))
+
+    def read(cursor: Cursor, table: ddl.TableRef | None = None) -> Any:
+        values = [(field, step(cursor)) for field, step in steps]
+        fields = {field: value for field, value in values if field}
+        return make(**fields) if table is None else make(table=table, **fields)
+
+    return read
+
+
+def _read_words(choices: str, cursor: Cursor, *, is_optional: bool) -> bool:
+    if any(cursor.accept(*words.split()) for words in choices.split("|")):
+        return True
+    if is_optional:
+        return False
+    raise cursor.expected(re.sub(r"(.*)\|", r"\1 or ", choices).replace("|", ", "))
+
+
+def _forms(rows: Mapping[str, Callable[..., Any]]) -> _Table:
+    """Return the readers of patterns by the words that they begin with, as `_by_words` has them."""
+    found: _Table = {}
+    for pattern, make in rows.items():
+        first, *rest = re.split(r"(?=[\[{<])", pattern, maxsplit=1)
+        found |= _by_words({first: _form("".join(rest), make)})
+    return found
+
+
+def _other(kind: str, unlogged: str | None = None, versioned: bool | None = None) -> Callable[..., ddl.OtherClause]:
+    return partial(ddl.OtherClause, table=None, kind=kind, unlogged=unlogged, versioned=versioned)
+
+
+def _same(made: Any = (), table: ddl.TableRef | None = None) -> Any:
+    return made
+
+
+# SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
+_SERIAL: Final[Fields] = {"nullable": False, "auto_increment": True, "unique": True}
+_ATTRIBUTES: Final = _forms({
+    "NOT {NULL}": partial(Fields, nullable=False),
+    "NULL": partial(Fields, nullable=True),
+    "DEFAULT <default:default>": Fields,
+    "AUTO_INCREMENT": partial(Fields, auto_increment=True),
+    "PRIMARY|KEY [KEY]": partial(Fields, primary_key=True),
+    "UNIQUE [KEY]": partial(Fields, unique=True),
+    "COMMENT <comment:string>": Fields,
+    "COLLATE <collation:charset>": Fields,
+    "REFERENCES <references:references>": Fields,
+    "SERIAL {DEFAULT VALUE}": partial(Fields, **_SERIAL),
+    "WITH {SYSTEM VERSIONING}": partial(Fields, versioned=True),
+    "AS, GENERATED ALWAYS AS <made:generated>": _same,
+    # Others do not affect rows.
+    "NOT SECONDARY": Fields,
+    "WITHOUT {SYSTEM VERSIONING}": Fields,
+    "ON {UPDATE} <function>": Fields,
+    "CHECK <check>": Fields,
+    "CONSTRAINT CHECK <check>": Fields,
+    "CONSTRAINT <a constraint> CHECK <check>": Fields,
+    "COLUMN_FORMAT|STORAGE|ENGINE_ATTRIBUTE|SECONDARY_ENGINE_ATTRIBUTE|SRID <value>": Fields,
+    "AUTO_RANDOM <(...)>": Fields,
+    "COMPRESSED <= value>": Fields,
+    # Visibility; and of TiDB the storage of a key of the column.
+    "VISIBLE|INVISIBLE|CLUSTERED|NONCLUSTERED|GLOBAL|LOCAL": Fields,
+})  # fmt: skip
+
+
+def _foreign_key(table: ddl.TableRef, name: str | None, key: ddl.ForeignKey) -> ddl.AddForeignKey:
+    return ddl.AddForeignKey(table, replace(key, name=name))
+
+
+_CONSTRAINTS: Final = _forms({
+    "PRIMARY {KEY} <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_primary_key"),
+    "UNIQUE [INDEX|KEY] <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_index"),
+    "FOREIGN {KEY} <name:key name> <columns> REFERENCES <key:references>": _foreign_key,
+    "CHECK <check>": _other("check_constraint"),
+})  # fmt: skip
+_KEYS: Final = _CONSTRAINTS | _forms({
+    "INDEX|KEY, FULLTEXT|SPATIAL, VECTOR|COLUMNAR INDEX|KEY [INDEX|KEY] <key name> <key>": _other("add_index"),
+    # MariaDB: the system's period is row_start and row_end, any other one a check.
+    "PERIOD FOR <a period> <()>": _other("check_constraint"),
+    "PERIOD IF {NOT EXISTS FOR} <a period> <()>": _other("check_constraint"),
+})  # fmt: skip
+
+# --- Options ---
+
+# MariaDB 10.11, binlog_format=ROW: the log has an INSERT of the earlier row beside each UPDATE, a DELETE as an UPDATE,
+# and DELETE HISTORY as a DELETE of rows whose keys live on. Only row_start and row_end tell them from other rows. Where
+# no column is declared for these, Canal 1.1.7 stops at the first row: "column size is not match for table".
+_HISTORY: Final = "the log has a table's earlier rows as further rows with the same key"
+VERSIONED: Final = (
+    "table_option", f"with system versioning {_HISTORY}: drop the versioning, then load the table again", True,
+)  # fmt: skip
+_UNVERSIONED: Final = "table_option", f"up to the end of its system versioning {_HISTORY}", False
+# Engines into which a table takes its rows with it, and that keep them.
+_KEEPING: Final = frozenset({
+    "archive", "aria", "columnstore", "csv", "heap", "innobase", "innodb", "isam", "maria", "memory", "mroonga",
+    "myisam", "ndb", "ndbcluster", "rocksdb", "s3", "tokudb", "xtradb",
+})  # fmt: skip
+
+
+_ENGINE: Final = "the engine {} need not keep the table's rows"
+_PLACING, _STORING = ("placement_tiflash_ttl_etc", None), ("table_option", None)
+_OPTIONS: Final[dict[tuple[str, ...], tuple[str, str | None]]] = _by_words({
+    # Which change rows that are there, or which of them the table shows.
+    "CONNECTION": ("table_option", "it shows the rows of another server's table, which are not in the log"),
+    "ENGINE, STORAGE ENGINE, TYPE": ("table_option", _ENGINE),
+    "SEQUENCE": ("table_option", "it makes the table a sequence"),
+    "UNION": ("table_option", "it shows the rows of other tables, which are not in the log under its name"),
+    # The next number; rows that are there keep theirs.
+    "AUTO_INCREMENT": ("auto_increment", None),
+    "AUTO_ID_CACHE, AUTO_RANDOM_BASE": _PLACING,
+    "COMMENT": ("comment", None),
+    # How and where the same rows are stored, by MySQL and by MariaDB.
+    "AUTOEXTEND_SIZE, AVG_ROW_LENGTH, COMPRESSION, DATA|INDEX DIRECTORY, ENCRYPTION, ENGINE_ATTRIBUTE, KEY_BLOCK_SIZE, "
+    "MAX_ROWS, MIN_ROWS, NODEGROUP, PACK_KEYS, ROW_FORMAT, STORAGE, TABLESPACE": _STORING,
+    "ENCRYPTED, ENCRYPTION_KEY_ID, IETF_QUOTES, PAGE_CHECKSUM, PAGE_COMPRESSED, PAGE_COMPRESSION_LEVEL": _STORING,
+    # Checksums, when indexes are written, and whether rows survive a crash of the server.
+    "CHECKSUM, DELAY_KEY_WRITE, TABLE_CHECKSUM, TRANSACTIONAL": _STORING,
+    # Into which table of a MERGE later rows go.
+    "INSERT_METHOD": _STORING,
+    # Kept, and not used.
+    "PASSWORD": _STORING,
+    # A copy in another engine, which answers queries.
+    "SECONDARY_ENGINE, SECONDARY_ENGINE_ATTRIBUTE": _STORING,
+    # Statistics, by MySQL and by TiDB.
+    "STATS_AUTO_RECALC, STATS_PERSISTENT, STATS_SAMPLE_PAGES, STATS_BUCKETS, STATS_COL_CHOICE, STATS_COL_LIST, "
+    "STATS_SAMPLE_RATE, STATS_TOPN": _STORING,
+    # Where TiDB stores rows, and copies of them.
+    "AFFINITY, ATTRIBUTES, CONSTRAINTS, FOLLOWERS, FOLLOWER_CONSTRAINTS, LEADER_CONSTRAINTS, LEARNERS, "
+    "LEARNER_CONSTRAINTS, PLACEMENT POLICY, PRE_SPLIT_REGIONS, PRIMARY_REGION, REGIONS, SCHEDULE, SHARD_ROW_ID_BITS, "
+    "SURVIVAL_PREFERENCES, VOTERS, VOTER_CONSTRAINTS": _PLACING,
+    # Rows that expire are deleted by statements, which are in the log.
+    "TTL, TTL_ENABLE, TTL_JOB_INTERVAL": _PLACING,
+})  # fmt: skip
+"""The kind of each option, and the reason why its effect on rows is not known."""
+_OPTIONS_OF_PARTITIONS: Final = {words: kind for words, (kind, why) in _OPTIONS.items() if why in (None, _ENGINE)}
+"""Others may say which rows a partition shows: nothing accepts them there, so their statements are not understood."""
+
+
+def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.SetTableCharset | ddl.OtherClause | None:
+    """Read the option at the cursor; return None and consume nothing where there is none."""
+    start = cursor.position
+    cursor.accept_any(("DEFAULT", "FORCE"))
+    if cursor.accept_charset():
+        return ddl.SetTableCharset(table, _read_charset(cursor))
+    if cursor.accept("COLLATE"):
+        return ddl.SetTableCharset(table, charset_of(None, cursor.charset_name()))
+    if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
+        return ddl.OtherClause(table, *VERSIONED)
+    option = cursor.accept_longest(_OPTIONS)
+    if option is None:
+        cursor.position = start
+        return None
+    kind, unlogged = option
+    cursor.accept("SET")  # PLACEMENT POLICY SET DEFAULT
+    value = cursor.skip_value()
+    if unlogged == _ENGINE:
+        unlogged = None if value.lower() in _KEEPING else _ENGINE.format(value)
+    if unlogged is None and cursor.accept("+"):  # TTL = column + INTERVAL 3 MONTH
+        cursor.expect("INTERVAL")
+        cursor.word_or_string("a number")
+        cursor.name("a unit of time")
+    return ddl.OtherClause(table, kind, unlogged)
+
+
+# --- Clauses of ALTER TABLE ---
 
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
-def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.CreateTable]:
+def _create_table(cursor: Cursor) -> ddl.CreateTable:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
@@ -682,7 +687,7 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
         like = cursor.table_name()
         if in_parentheses:
             cursor.expect(")")
-        return (ddl.CreateTable(table, like=like, if_not_exists=if_not_exists, temporary=temporary),)
+        return ddl.CreateTable(table, like=like, if_not_exists=if_not_exists)
     clauses: list[ddl.Clause] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         clauses += cursor.enclosed(lambda: _read_element(cursor, table))
@@ -690,10 +695,7 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
         clauses.append(ddl.OtherClause(table, *VERSIONED))
     while True:
         if cursor.accept("PARTITION", "BY"):
-            clauses += _read_partition_by(cursor, table)
-        elif cursor.accept("ON", "COMMIT"):
-            cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
-            cursor.expect("ROWS")
+            clauses.append(_read_partition_by(cursor, table))
         # MySQL 8.0.21 logs CREATE TABLE ... SELECT with this option, and the rows as separate events.
         elif not cursor.accept("START", "TRANSACTION"):
             separated = cursor.accept(",")
@@ -710,7 +712,7 @@ def _create_table(cursor: Cursor, *, temporary: bool = False) -> tuple[ddl.Creat
         cursor.skip_rest()
     elif announced:
         raise cursor.expected("a query")
-    return (ddl.CreateTable(table, tuple(clauses), None, has_query, if_not_exists, temporary),)
+    return ddl.CreateTable(table, tuple(clauses), None, has_query, if_not_exists)
 
 
 def _alter_table(cursor: Cursor) -> ddl.Clauses:
@@ -729,7 +731,7 @@ def _alter_table(cursor: Cursor) -> ddl.Clauses:
         if needs_comma and not cursor.accept(","):
             raise cursor.expected("a comma or the end")
         options = tuple(iter(lambda: _read_option(cursor, table), None))
-        clauses += options or cursor.expect_longest(_CLAUSES, "an ALTER TABLE clause")(cursor, table)
+        clauses += options or _read_clauses(cursor, _CLAUSES, "an ALTER TABLE clause", table)
     return tuple(clauses)
 
 
@@ -757,152 +759,102 @@ def _alter_ignore(cursor: Cursor) -> ddl.Clauses:
     return (*clauses, *unlogged)
 
 
-def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if element := _read_key_element(cursor, table):
-        return (element,)
-    if cursor.accept("STATS_EXTENDED"):  # TiDB
-        cursor.accept("IF", "NOT", "EXISTS")
-        cursor.name("extended statistics")
-        cursor.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics")
-        cursor.skip_clause()
-        return (ddl.OtherClause(table, "table_option"),)
+def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clause | ddl.Clauses:
+    if key := _read_key(cursor, table):
+        return key
     cursor.accept("COLUMN")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     if cursor.at("("):
         return cursor.enclosed(lambda: _read_element(cursor, table, if_not_exists=if_not_exists))
-    column = _read_column(cursor)
-    return (ddl.AddColumn(table, column, _read_position(cursor), if_not_exists),)
+    return ddl.AddColumn(table, _read_column(cursor), _read_position(cursor), if_not_exists)
 
 
-_DroppedKind = Literal["drop_index", "foreign_key", "check_constraint"]
-_DROPPED: Final[dict[tuple[str, ...], tuple[_DroppedKind, str]]] = {
-    ("CONSTRAINT",): ("check_constraint", "a constraint"), ("FOREIGN", "KEY"): ("foreign_key", "a foreign key"),
-    ("INDEX",): ("drop_index", "an index"), ("KEY",): ("drop_index", "an index"),
-}  # fmt: skip
-
-
-def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if cursor.accept("PRIMARY", "KEY"):
-        return (ddl.DropKey(table, "drop_primary_key", "PRIMARY"),)
-    if dropped := cursor.accept_longest(_DROPPED):
-        kind, what = dropped
-        cursor.accept("IF", "EXISTS")
-        return (ddl.DropKey(table, kind, cursor.name(what)),)
-    if cursor.accept("STATS_EXTENDED"):  # TiDB. Without a name after it, it would be a column.
-        cursor.accept("IF", "EXISTS")
-        cursor.name("extended statistics")
-        return (ddl.OtherClause(table, "table_option"),)
-    cursor.accept("COLUMN")
-    if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.column_name()
-    cursor.accept_any(("RESTRICT", "CASCADE"))
-    return (ddl.DropColumn(table, name, if_exists),)
-
-
-def _modify(cursor: Cursor, table: ddl.TableRef, *, changes: bool) -> ddl.Clauses:
-    """Read MODIFY or, where the name is one that `changes`, CHANGE."""
-    cursor.accept("COLUMN")
-    if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.column_name()
-    column = _read_column(cursor, None if changes else name)
-    return (ddl.ModifyColumn(table, name, column, _read_position(cursor), if_exists),)
-
-
-def _alter(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if cursor.accept("PARTITION"):  # of TiDB 5.0, which later versions no longer have
-        cursor.name("a partition")
-        cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
-        cursor.expect("PLACEMENT", "POLICY")
-        cursor.skip_clause()
-        return (ddl.OtherClause(table, "placement_tiflash_ttl_etc"),)
+def _alter(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
     name = cursor.column_name()
     if cursor.accept("DROP", "DEFAULT"):
-        return (ddl.SetColumnDefault(table, name, None),)
+        return ddl.SetColumnDefault(table, name, None)
     cursor.expect("SET")
     if cursor.accept_any(("VISIBLE", "INVISIBLE")):
-        return (ddl.OtherClause(table, "alter_default"),)
+        return ddl.OtherClause(table, "alter_default")
     cursor.expect("DEFAULT")
-    return (ddl.SetColumnDefault(table, name, _read_default(cursor)),)
+    return ddl.SetColumnDefault(table, name, _read_default(cursor))
 
 
-def _rename(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    if cursor.accept("COLUMN"):
-        if_exists = cursor.accept("IF", "EXISTS")
-        name = cursor.column_name()
-        cursor.expect("TO")
-        return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
-    if cursor.accept_any(("INDEX", "KEY")):
-        cursor.accept("IF", "EXISTS")
-        name = cursor.name("an index")
-        cursor.expect("TO")
-        return (ddl.RenameIndex(table, name, cursor.name("an index")),)
-    cursor.accept_any(("TO", "AS", "="))
-    return (ddl.RenameTable(table, cursor.table_name()),)
+def _modify(table: ddl.TableRef, column: ddl.ColumnDefinition, **others: Any) -> ddl.ModifyColumn:
+    return ddl.ModifyColumn(table, column.name, column, **others)
 
 
-def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-    cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC"))))
-    return (ddl.OtherClause(table, "table_option"),)
-
-
-def _skipped(kind: str | None, unlogged: str | None = None) -> Clause:
-    """Return the reader of a clause of that kind, and with the reason if it changes rows as the log does not say. What
-    has no kind says how the statement runs, and is no clause."""
-
-    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
-        cursor.skip_clause()
-        return () if kind is None else (ddl.OtherClause(table, kind, unlogged),)
-
-    return read
-
-
-_NO_EFFECT: Final[dict[str | None, tuple[str, ...]]] = {
+# They take files away or put others in their place.
+_DISCARDED: Final = _other(
+    "partition_maintenance", "it takes rows away, and the log does not have those that come in their place"
+)
+_IMPORTED: Final = _other("partition_maintenance", "it replaces rows with those of a file, which are not in the log")
+_PLACED: Final = _other("placement_tiflash_ttl_etc")
+_STORED: Final = _other("table_option")
+_CLAUSES: Final[_Table] = _forms({
+    "DROP [COLUMN] [if_exists:IF EXISTS] <name:column> [RESTRICT|CASCADE]": ddl.DropColumn,
+    "RENAME COLUMN [if_exists:IF EXISTS] <name:column> TO <new_name:column>": ddl.RenameColumn,
+    "CHANGE [COLUMN] [if_exists:IF EXISTS] <name:column> <column:definition> <position:position>": ddl.ModifyColumn,
+    "MODIFY [COLUMN] [if_exists:IF EXISTS] <column:definition> <position:position>": _modify,
+    "DROP PRIMARY KEY": partial(ddl.DropKey, kind="drop_primary_key", name="PRIMARY"),
+    "DROP INDEX|KEY [IF EXISTS] <name:an index>": partial(ddl.DropKey, kind="drop_index"),
+    "DROP FOREIGN KEY [IF EXISTS] <name:a foreign key>": partial(ddl.DropKey, kind="foreign_key"),
+    "DROP CONSTRAINT [IF EXISTS] <name:a constraint>": partial(ddl.DropKey, kind="check_constraint"),
+    "RENAME INDEX|KEY [IF EXISTS] <name:an index> TO <new_name:an index>": ddl.RenameIndex,
+    "RENAME [TO|AS|=] <new_name:table>": ddl.RenameTable,
+    "CONVERT TO <charset:other charset>": partial(ddl.SetTableCharset, convert=True),
+    "ADD SYSTEM VERSIONING": _other(*VERSIONED),
+    "DROP SYSTEM VERSIONING": _other(*_UNVERSIONED),
+    # Partitions. Work on their files is alone in its statement.
+    "REMOVE PARTITIONING": partial(ddl.PartitionBy, partitioning=None),
+    "ADD PARTITION [IF NOT EXISTS] [LOCAL|NO_WRITE_TO_BINLOG] <count:further> <added:definitions of partitions>":
+        partial(ddl.ChangePartitions, kind="add_partition"),
+    "DROP PARTITION [IF EXISTS] <names:partitions>": partial(ddl.ChangePartitions, kind="drop_partition"),
+    "TRUNCATE PARTITION [IF EXISTS] <names:partitions>": partial(ddl.ChangePartitions, kind="truncate_partition"),
+    "COALESCE PARTITION [LOCAL|NO_WRITE_TO_BINLOG] <count:fewer>":
+        partial(ddl.ChangePartitions, kind="reorganize_partition"),
+    "EXCHANGE PARTITION <partition:a partition> WITH TABLE <other:table> [WITH VALIDATION|WITHOUT VALIDATION]":
+        ddl.ExchangePartition,
+    "DISCARD TABLESPACE <...>": _DISCARDED,
+    "DISCARD PARTITION <partitions> <rest>": _DISCARDED,
+    "IMPORT TABLESPACE <...>": _IMPORTED,
+    "IMPORT PARTITION <partitions> <rest>": _IMPORTED,
+    # The others change no row.
+    # How the statement runs.
+    "ALGORITHM, LOCK, WITH|WITHOUT VALIDATION <...>": _same,
     # Whether the optimizer uses an index.
-    "alter_index": ("ALTER INDEX", "ALTER KEY"),
+    "ALTER INDEX|KEY <...>": _other("alter_index"),
     # A check refuses later rows; the server has tested those that are there, and changes none.
-    "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK", "DROP PERIOD FOR", "DROP PERIOD IF"),
-    "placement_tiflash_ttl_etc": (
-        # Where TiDB stores rows, and copies of them.
-        "ADD PLACEMENT POLICY", "ALTER PLACEMENT POLICY", "CACHE", "COMPACT", "DROP PLACEMENT POLICY", "NOCACHE",
-        "SET HYPO TIFLASH", "SET TIFLASH REPLICA",
-        # Rows that expire are deleted by statements, which are in the log.
-        "REMOVE TTL",
-    ),
-    "table_option": (
-        # Indexes that are not unique are brought up to date later.
-        "DISABLE KEYS", "ENABLE KEYS",
-        # The same rows are written again.
-        "FORCE",
-        # Whether later statements may change rows.
-        "READ ONLY", "READ WRITE",
-        # A copy in another engine, which answers queries.
-        "SECONDARY_LOAD", "SECONDARY_UNLOAD",
-    ),
-    None: ("ALGORITHM", "LOCK", "WITH VALIDATION", "WITHOUT VALIDATION"),
-}  # fmt: skip
-_CLAUSES: Final[dict[tuple[str, ...], Clause]] = {
-    **{tuple(words.split()): _skipped(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
-    **{(verb, "TABLESPACE"): _skipped("partition_maintenance", reason) for verb, reason in _UNLOGGED_FILES.items()},
-    **{
-        (verb, "PARTITION"): partial(_read_partition_clause, verb)
-        for verb in ("ADD", "DROP", "TRUNCATE", "EXCHANGE", "REORGANIZE", "COALESCE", *_MAINTENANCE)
-    },
-    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.PartitionBy(table, None),),
-    ("PARTITION", "BY"): _read_partition_by,
-    ("PARTITION",): _read_partition_option,
-    ("ADD",): _add,
-    ("ADD", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *VERSIONED),),
-    ("DROP", "SYSTEM", "VERSIONING"): lambda _, table: (ddl.OtherClause(table, *_UNVERSIONED),),
-    ("ALTER",): _alter,
-    ("CHANGE",): partial(_modify, changes=True),
-    ("CONVERT",): _read_conversion,
-    ("DROP",): _drop,
-    ("MODIFY",): partial(_modify, changes=False),
-    ("ORDER", "BY"): _order_by,
-    ("RENAME",): _rename,
-}
+    "ALTER CHECK|CONSTRAINT, DROP CHECK, DROP PERIOD FOR|IF <...>": _other("check_constraint"),
+    # Where TiDB stores rows, and copies of them.
+    "ADD|ALTER|DROP PLACEMENT POLICY, CACHE|COMPACT|NOCACHE, SET TIFLASH REPLICA, SET HYPO TIFLASH <...>": _PLACED,
+    "ALTER PARTITION <a partition> {ADD|ALTER|DROP} PLACEMENT POLICY <...>": _PLACED,  # of TiDB 5.0 alone
+    "PARTITION <a partition> {PLACEMENT POLICY|ATTRIBUTES} <...>": _PLACED,
+    "COMPACT PARTITION <partitions> <rest>": _PLACED,
+    # Rows that expire are deleted by statements, which are in the log.
+    "REMOVE TTL <...>": _PLACED,
+    # Statistics of TiDB. Without a name after it, what is dropped would be a column.
+    "ADD STATS_EXTENDED [IF NOT EXISTS] <extended statistics> <statistics> <...>": _STORED,
+    "DROP STATS_EXTENDED [IF EXISTS] <extended statistics>": _STORED,
+    # The same rows are read, or written again; REPAIR finds those of damaged files.
+    "ANALYZE|CHECK|OPTIMIZE|REBUILD|REPAIR PARTITION [LOCAL|NO_WRITE_TO_BINLOG] <partitions> <rest>":
+        _other("partition_maintenance"),
+    "FORCE <...>": _STORED,
+    "ORDER BY <order>": _STORED,
+    # Indexes that are not unique are brought up to date later.
+    "DISABLE|ENABLE KEYS <...>": _STORED,
+    # Whether later statements may change rows.
+    "READ ONLY|WRITE <...>": _STORED,
+    # A copy in another engine, which answers queries.
+    "SECONDARY_LOAD|SECONDARY_UNLOAD <...>": _STORED,
+}) | _by_words({
+    "ADD": _add, "ALTER": _alter, "PARTITION BY": _read_partition_by, "REORGANIZE PARTITION": _reorganize,
+})  # fmt: skip
+
+
+# --- Statements ---
 
 
 def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
@@ -914,7 +866,7 @@ def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
     prints anew. Raises DdlSyntaxError, and nothing else, for anything but exactly one known statement.
     """
     cursor = Cursor(statement, backslash_escapes=backslash_escapes)
-    clauses = () if statement and cursor.at_end else cursor.expect_longest(_STATEMENTS, "a DDL statement")(cursor)
+    clauses = () if statement and cursor.at_end else _read_clauses(cursor, _STATEMENTS, "a DDL statement")
     while cursor.accept(";"):
         pass
     if not cursor.at_end:
@@ -932,177 +884,100 @@ def parse_type(text: str) -> ColumnType:
     return column.type
 
 
-def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
-    cursor.accept("IF", "EXISTS")
-    names = cursor.listed(cursor.table_name)
-    cursor.accept_any(("RESTRICT", "CASCADE"))
-    return tuple(ddl.DropTable(name, temporary) for name in names)
+def _read_clauses(cursor: Cursor, readers: _Table, what: str, *table: ddl.TableRef) -> ddl.Clauses:
+    made: ddl.Clause | ddl.Clauses = cursor.expect_longest(readers, what)(cursor, *table)
+    return made if isinstance(made, tuple) else (made,)
 
 
-def _rename_tables(cursor: Cursor) -> ddl.Clauses:
-    cursor.accept("IF", "EXISTS")
-
-    def read_pair() -> ddl.RenameTable:
-        name = cursor.table_name()
-        cursor.expect("TO")
-        return ddl.RenameTable(name, cursor.table_name())
-
-    return cursor.listed(read_pair)
-
-
-def _recover_table(cursor: Cursor) -> ddl.Clauses:
-    """Read TiDB's RECOVER TABLE name [number], or BY JOB number."""
-    if cursor.accept("BY", "JOB"):
-        cursor.integer()
-        return (ddl.RecoverTable(None),)
-    table = cursor.table_name()
-    if not cursor.at_statement_end:
-        cursor.integer()
-    return (ddl.RecoverTable(table),)
-
-
-def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -> ddl.Clauses:
+def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -> ddl.Clause:
     """Read TiDB's FLASHBACK of tables, a database or the cluster to a time, or of a table or a database [TO new
     name]."""
-    tables: list[ddl.TableRef] = [*cursor.listed(cursor.table_name)] if scope == "table" else []
+    tables = [*cursor.listed(cursor.table_name)] if scope == "table" else []
     database = cursor.name("a database") if scope == "database" else None
-    to_time = cursor.accept("TO", "TIMESTAMP")
-    if to_time:
+    if cursor.accept("TO", "TIMESTAMP"):
         cursor.string()
     elif cursor.accept("TO", "TSO"):
         cursor.integer()
-        to_time = True
     elif scope == "cluster" or len(tables) > 1:
         raise cursor.expected("TO TIMESTAMP or TO TSO")
-    if to_time:
-        return (ddl.Flashback(scope, database, tuple(tables)),)
-    new_name = cursor.name() if cursor.accept("TO") else None
-    if database is None:
-        return (ddl.RecoverTable(tables[0], new_name),)
-    return (ddl.OfDatabase("recover_database", database, new_name),)
+    else:
+        new_name = cursor.name() if cursor.accept("TO") else None
+        if database is None:
+            return ddl.RecoverTable(tables[0], new_name)
+        return ddl.OfDatabase("recover_database", database, new_name)
+    return ddl.Flashback(scope, database, tuple(tables))
 
 
-def _drop_index(cursor: Cursor) -> ddl.Clauses:
-    cursor.accept("IF", "EXISTS")
-    name = cursor.name("an index")
-    cursor.expect("ON")
-    table = cursor.table_name()
-    cursor.skip_clause()
-    return (ddl.DropKey(table, "drop_index", name),)
-
-
-def _create_database(cursor: Cursor) -> ddl.Clauses:
-    cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.name("a database")
-    cursor.skip_until(())
-    return (ddl.OfDatabase("create_database", name),)
-
-
-def _drop_database(cursor: Cursor) -> ddl.Clauses:
-    cursor.accept("IF", "EXISTS")
-    return (ddl.OfDatabase("drop_database", cursor.name("a database")),)
-
-
-def _create(cursor: Cursor) -> ddl.Clauses:
+def _read_object(readers: _Table, what: str, cursor: Cursor) -> ddl.Clauses:
     replaces = cursor.accept("OR", "REPLACE")
-    _skip_definer(cursor)
-    match clauses := cursor.expect_longest(_CREATE, "what is created")(cursor):
-        case (ddl.CreateTable() as created,) if replaces:
-            # MariaDB's OR REPLACE drops the existing table.
-            return ddl.DropTable(created.table, created.temporary), created
-        case _:
-            return clauses
-
-
-def _alter_object(cursor: Cursor) -> ddl.Clauses:
-    _skip_definer(cursor)
-    return cursor.expect_longest(_ALTER, "what is altered")(cursor)
-
-
-_DEFINED: Final = ("VIEW", "PROCEDURE", "FUNCTION", "AGGREGATE", "TRIGGER", "EVENT")
-
-
-def _skip_definer(cursor: Cursor) -> None:
-    """Skip ALGORITHM = ..., DEFINER = user, SQL SECURITY ..., which stand before views and programs alone."""
+    # ALGORITHM = ..., DEFINER = user, SQL SECURITY ... stand before views and programs alone.
     if cursor.token.word in ("ALGORITHM", "DEFINER", "SQL"):
-        cursor.skip_until(_DEFINED)
+        cursor.skip_until(("VIEW", "PROCEDURE", "FUNCTION", "AGGREGATE", "TRIGGER", "EVENT"))
+    clauses = _read_clauses(cursor, readers, what)
+    # MariaDB's OR REPLACE drops the existing table.
+    dropped = [ddl.DropTable(each.table) for each in clauses if replaces and isinstance(each, ddl.CreateTable)]
+    return (*dropped, *clauses)
 
 
-def _no_effect(kind: str, *, alone: bool = False) -> Statement:
-    """Return the reader of a statement that affects no table's rows; `alone`: its first words can be all of it."""
-
-    def read(cursor: Cursor) -> ddl.Clauses:
-        cursor.skip_until(()) if alone else cursor.skip_rest()
-        return (ddl.OtherClause(None, kind),)
-
-    return read
-
-
-def _routine(cursor: Cursor) -> ddl.Clauses:
-    # The body is a program that contains semicolons.
-    while not cursor.at_end:
-        cursor.take()
-    return (ddl.OtherClause(None, "other"),)
-
-
-def _rows(read: Statement, words: Iterable[str]) -> dict[tuple[str, ...], Statement]:
-    return {tuple(each.split()): read for each in words}
-
-
-_ROUTINES: Final = ("PROCEDURE", "FUNCTION", "AGGREGATE FUNCTION", "TRIGGER", "EVENT", "LIBRARY")
+_OTHER: Final = _other("other")
 _OBJECTS: Final = (
-    "USER", "ROLE", "SERVER", "TABLESPACE", "UNDO TABLESPACE", "LOGFILE GROUP", "RESOURCE GROUP",
-    "SPATIAL REFERENCE SYSTEM", "BINDING", "GLOBAL BINDING", "SESSION BINDING", "STATISTICS",
-)  # fmt: skip
-_VERBS: Final = (
+    "USER, ROLE, SERVER, TABLESPACE, UNDO TABLESPACE, LOGFILE GROUP, RESOURCE GROUP, SPATIAL REFERENCE SYSTEM, "
+    "BINDING, GLOBAL BINDING, SESSION BINDING, STATISTICS"
+)
+_ROUTINES: Final = "PROCEDURE, FUNCTION, AGGREGATE FUNCTION, TRIGGER, EVENT, LIBRARY"
+_POLICY: Final = {"PLACEMENT POLICY <more>": _PLACED, "SEQUENCE <more>": _other("sequence")}
+_CREATE: Final[_Table] = _forms({
+    **_POLICY,
+    f"{_OBJECTS} <more>": _OTHER,
+    f"{_ROUTINES} <program>": _OTHER,
+    "VIEW <more>": _other("create_view"),
+    "DATABASE|SCHEMA [IF NOT EXISTS] <name:a database> <rest>": partial(ddl.OfDatabase, "create_database"),
+    "UNIQUE INDEX [IF NOT EXISTS] <name:an index> <index type> ON <table:table> <parts:key>":
+        partial(ddl.AddKey, kind="add_index"),
+    "INDEX, FULLTEXT|SPATIAL|VECTOR|COLUMNAR INDEX [IF NOT EXISTS] <an index> <index type> ON <table:table> <key>":
+        _other("add_index"),
+    "TEMPORARY TABLE, GLOBAL TEMPORARY TABLE <more>": _other("create_table"),  # No log has its rows.
+}) | {("TABLE",): _create_table}  # fmt: skip
+
+_ALTER: Final[_Table] = _by_words({
+    "TABLE, ONLINE|OFFLINE TABLE": _alter_table, "IGNORE TABLE, ONLINE IGNORE TABLE": _alter_ignore,
+}) | _forms({
+    **_POLICY,
+    f"{_OBJECTS}, INSTANCE <more>": _OTHER,
+    f"{_ROUTINES} <program>": _OTHER,
+    "VIEW <more>": _other("create_view"),
+    "DATABASE|SCHEMA <more>": _other("alter_database"),
+    "RANGE <more>": _PLACED,
+})  # fmt: skip
+
+_DROP: Final[_Table] = _forms({
+    **_POLICY,
+    f"{_OBJECTS}, {_ROUTINES}, STATS <more>": _OTHER,
+    "VIEW <more>": _other("drop_view"),
+    "DATABASE|SCHEMA [IF EXISTS] <name:a database>": partial(ddl.OfDatabase, "drop_database"),
+    "TABLE|TABLES [IF EXISTS] <made:dropped> [RESTRICT|CASCADE]": _same,
+    "TEMPORARY TABLE|TABLES, GLOBAL TEMPORARY TABLE <more>": _other("drop_table"),
+    "INDEX [IF EXISTS] <name:an index> ON <table:table> <...>": partial(ddl.DropKey, kind="drop_index"),
+})  # fmt: skip
+
+_STATEMENTS: Final[_Table] = _forms({
+    "TRUNCATE [TABLE] <table:table>": ddl.TruncateTable,
+    "RENAME TABLE|TABLES [IF EXISTS] <made:renames>": _same,
+    "RECOVER TABLE <table:table> <job>": ddl.RecoverTable,
+    "RECOVER TABLE BY {JOB} <number>": partial(ddl.RecoverTable, None),
+    "USE <name:a database>": partial(ddl.OfDatabase, "use_database"),
     # Users, plugins, settings, locks, statistics and storage.
-    "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "KILL", "LOAD STATS", "LOCK", "OPTIMIZE", "RENAME USER",
-    "REPAIR", "REVOKE", "SET", "SPLIT", "UNINSTALL", "UNLOCK",
+    "ADMIN, ANALYZE, FLUSH, GRANT, INSTALL, KILL, LOAD STATS, LOCK, OPTIMIZE, RENAME USER, REPAIR, REVOKE, SET, SPLIT, "
+    "UNINSTALL, UNLOCK <more>": _OTHER,
     # They read, or run statements that are in the log by themselves.
-    "CALL", "CHECK TABLE", "CHECKSUM", "DO",
+    "CALL, CHECK TABLE, CHECKSUM, DO <more>": _OTHER,
     # Parts of transactions, whose rows are in the log by themselves.
-    "RELEASE SAVEPOINT", "SAVEPOINT", "XA",
-)  # fmt: skip
-
-_other: Final = _no_effect("other")
-_sequence: Final = _no_effect("sequence")
-_policy: Final = _no_effect("placement_tiflash_ttl_etc")
-_create_temporary: Final = partial(_create_table, temporary=True)
-_drop_temporary: Final = partial(_drop_tables, temporary=True)
-
-_CREATE: Final[dict[tuple[str, ...], Statement]] = {
-    ("TABLE",): _create_table, ("TEMPORARY", "TABLE"): _create_temporary,
-    ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary, ("DATABASE",): _create_database,
-    ("SCHEMA",): _create_database, ("VIEW",): _no_effect("create_view"), ("SEQUENCE",): _sequence,
-    ("PLACEMENT", "POLICY"): _policy, **_rows(_other, _OBJECTS), **_rows(_routine, _ROUTINES),
-    ("UNIQUE", "INDEX"): partial(_read_create_index, is_unique=True),
-    **_rows(_read_create_index, ("INDEX", "FULLTEXT INDEX", "SPATIAL INDEX", "VECTOR INDEX", "COLUMNAR INDEX")),
-}  # fmt: skip
-
-_ALTER: Final[dict[tuple[str, ...], Statement]] = {
-    **_rows(_alter_table, ("TABLE", "ONLINE TABLE", "OFFLINE TABLE")),
-    **_rows(_alter_ignore, ("IGNORE TABLE", "ONLINE IGNORE TABLE")),
-    **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _no_effect("create_view"),
-    ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
-    **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
-}  # fmt: skip
-
-_DROP: Final[dict[tuple[str, ...], Statement]] = {
-    ("TABLE",): _drop_tables, ("TABLES",): _drop_tables,
-    **_rows(_drop_temporary, ("TEMPORARY TABLE", "TEMPORARY TABLES", "GLOBAL TEMPORARY TABLE")),
-    ("DATABASE",): _drop_database, ("SCHEMA",): _drop_database, ("VIEW",): _no_effect("drop_view"),
-    ("INDEX",): _drop_index, ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy,
-    **_rows(_other, (*_OBJECTS, *_ROUTINES, "STATS")),
-}  # fmt: skip
-
-_STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
-    ("CREATE",): _create, ("ALTER",): _alter_object,
-    ("DROP",): lambda cursor: cursor.expect_longest(_DROP, "what is dropped")(cursor),
-    **_rows(lambda cursor: (ddl.TruncateTable(cursor.table_name()),), ("TRUNCATE", "TRUNCATE TABLE")),
-    ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
-    ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): partial(_flashback, "table"),
-    **_rows(partial(_flashback, "database"), ("FLASHBACK DATABASE", "FLASHBACK SCHEMA")),
-    ("FLASHBACK", "CLUSTER"): partial(_flashback, "cluster"), **_rows(_other, _VERBS),
-    ("USE",): lambda cursor: (ddl.OfDatabase("use_database", cursor.name("a database")),),
-    **_rows(_no_effect("other", alone=True), ("BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION")),
-}  # fmt: skip
+    "RELEASE SAVEPOINT, SAVEPOINT, XA <more>": _OTHER,
+    "BEGIN, COMMIT, ROLLBACK, START TRANSACTION <rest>": _OTHER,
+}) | _by_words({
+    "CREATE": partial(_read_object, _CREATE, "what is created"),
+    "ALTER": partial(_read_object, _ALTER, "what is altered"),
+    "DROP": partial(_read_object, _DROP, "what is dropped"),
+    "FLASHBACK TABLE": partial(_flashback, "table"), "FLASHBACK CLUSTER": partial(_flashback, "cluster"),
+    "FLASHBACK DATABASE|SCHEMA": partial(_flashback, "database"),
+})  # fmt: skip
