@@ -1,10 +1,10 @@
 r"""Quoted text: csv of TiCDC, delimited text of dumps, and in part the rows of INSERT statements.
 
-A `Dialect` says how records are split into cells. `StrictReader` reads one record at a time, correct for any bytes;
-`ArrowReader` reads many with Arrow, where they are written as usual. Arrow supports doubled quotes, separators of
-one ASCII byte and no escapes; it accepts any line end, and treats text next to quotes as part of the value. So quotes
-are checked first, and sequences that it does not support are replaced by bytes that do not occur in the text, and
-restored in the columns. Text with any irregularity is left to the strict reader; the result here is the same as there.
+`StrictReader` reads one record at a time, correct for any bytes; `ArrowReader` reads many with Arrow, where they are
+written as usual. Arrow supports doubled quotes, separators of one ASCII byte and no escapes; it accepts any line end,
+and treats text next to quotes as part of the value. So quotes are checked first, and sequences that it does not support
+are replaced by bytes that do not occur in the text, and restored in the columns. Text with any irregularity is left to
+the strict reader; the result here is the same as there.
 
 A cell is quoted as a whole or not at all; NULL is its own text, without quotes. With escapes, line ends in cells are
 escaped, as is a quote; otherwise a quote is doubled in quotes, and line ends are raw there. A terminator of a dump
@@ -24,14 +24,12 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, batch_of, pc
 from cdc_lakehouse.decoders.event_schema import DECODED
@@ -58,45 +56,6 @@ class CellError(Exception):
     """A cell is not a value of its column: the problem is a key of `problems.PROBLEMS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a record is split into cells, and the text of each cell."""
-
-    separator: bytes
-    quote: bytes
-    """Empty for none."""
-    null: bytes
-    terminator: bytes | None
-    """None: any line end, and empty lines are no records."""
-    escapes: Mapping[bytes, bytes] = field(repr=False)
-    """The text of each escape, in the order in which they must be tried."""
-    any_escape: bool = False
-    """Whether a backslash may be before any byte, which then stands for itself."""
-    begin: bytes = b""
-    """The pattern that each record begins with, after a quote; empty where any text may be a record."""
-
-    @classmethod
-    def of_csv(cls, options: CsvOptions) -> Self:
-        """Return TiCDC's. It writes a quote only around a whole cell, always around a record's first one; without
-        quotes, a backslash only in an escape or in NULL."""
-        separator, quote, null = options.delimiter.encode(), options.quote.encode(), options.null.encode()
-        if quote:
-            return cls(separator, quote, null, None, {}, begin=re.escape(quote) + b"[IUD]" + re.escape(quote))
-        # TiCDC escapes the delimiter byte by byte, and writes each byte as the character of that number: `¦` (C2 A6)
-        # becomes `\Â\¦` (5C C3 82 5C C2 A6). For an ASCII delimiter this is simply a backslash before it.
-        whole = b"".join(BACKSLASH + chr(byte).encode() for byte in separator)
-        escapes = {rb"\\": BACKSLASH, whole: separator, rb"\n": b"\n", rb"\r": b"\r"}
-        single = {BACKSLASH + character.encode(): character.encode() for character in options.delimiter}
-        return cls(separator, b"", null, None, {**escapes, **{e: c for e, c in single.items() if e not in escapes}})
-
-    @classmethod
-    def of_dump(cls, of: TextNotation) -> Self:
-        """Return a dump's. With backslash escapes a backslash changes the next byte as in MySQL's LOAD DATA."""
-        known, escapes = MYSQL_ESCAPES if of.backslash_escapes else {}, of.backslash_escapes
-        texts = {BACKSLASH + letter: character for letter, character in known.items()}
-        return cls(of.separator, of.quote, of.null, of.terminator, texts, escapes)
-
-
 # Strict reading.
 
 _REPEATS: Final = 4096
@@ -120,7 +79,7 @@ def end_of(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
 
 class Record(NamedTuple):
     """A record before `end`, and its terminator before `following`, which equals `end` when it has none. `cells` are
-    None for what is not a record of the dialect."""
+    None for what is not a record of the notation."""
 
     start: int
     end: int
@@ -129,28 +88,30 @@ class Record(NamedTuple):
 
 
 class StrictReader:
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        quote, terminator = re.escape(dialect.quote), dialect.terminator
+    def __init__(self, notation: TextNotation) -> None:
+        self._notation = notation
+        quote, terminator = re.escape(notation.quote), notation.terminator
         line_end = rb"\r\n|\n|\r" if terminator is None else re.escape(terminator)
         self._terminator = re.compile(line_end)
-        self._next_record = re.compile(b"(?:%b)(?=%b)" % (line_end, dialect.begin)) if dialect.begin else None
+        self._next_record = re.compile(b"(?:%b)(?=%b)" % (line_end, notation.begin)) if notation.begin else None
         self._no_more = False
         """Whether no record begins any more, up to the end of the file."""
-        escape = [*map(re.escape, dialect.escapes), rb"\\." if dialect.any_escape else rb"\\"]
+        known = {BACKSLASH + letter: character for letter, character in MYSQL_ESCAPES.items()}
+        self._escapes = known if notation.backslash_escapes else notation.escapes
+        escape = [*map(re.escape, self._escapes), rb"\\." if notation.backslash_escapes else rb"\\"]
         self._escape = re.compile(b"|".join(escape), re.DOTALL)
-        special, escaped = (rb"\\", b"|" + self._escape.pattern) if dialect.escapes else (b"", b"")
+        special, escaped = (rb"\\", b"|" + self._escape.pattern) if notation.has_escapes else (b"", b"")
         ends = [b"\r", b"\n"] if terminator is None else [terminator]
-        stops = [dialect.separator, *ends]
-        first = b"".join(re.escape(stop[:1]) for stop in stops) + re.escape(dialect.quote[:1])
+        stops = [notation.separator, *ends]
+        first = b"".join(re.escape(stop[:1]) for stop in stops) + re.escape(notation.quote[:1])
         apart = b"|".join(filter(None, [*map(re.escape, stops), quote]))
         self._bare = repeated(b"[^" + first + special + b"]*+", b"(?!" + apart + b")[" + first + b"]" + escaped)
-        first, apart, inside = re.escape(dialect.quote[:1]), quote, escaped or b"|" + quote * 2
+        first, apart, inside = re.escape(notation.quote[:1]), quote, escaped or b"|" + quote * 2
         if escaped and terminator is not None and set(terminator) & set(LINE_ENDS):
             first, apart = first + re.escape(terminator[:1]), apart + b"|" + re.escape(terminator)
         inside = b"(?!" + apart + b")[" + first + b"]" + inside
         self._quoted = repeated(b"[^" + first + special + b"]*+", inside) if quote else self._bare
-        self._beyond = max(2, len(dialect.separator), len(terminator or LINE_ENDS), 2 * len(dialect.quote))
+        self._beyond = max(2, len(notation.separator), len(terminator or LINE_ENDS), 2 * len(notation.quote))
 
     def records(self, content: bytes, start: int, stop: int) -> Iterator[Record]:
         """Yield the records of a whole content that begin from `start` to before `stop`."""
@@ -162,14 +123,14 @@ class StrictReader:
 
     def after_blank(self, content: bytes, at: int) -> int:
         """Return the position behind empty lines that are no records."""
-        while self._dialect.terminator is None and content[at : at + 1] in (b"\r", b"\n"):
+        while self._notation.terminator is None and content[at : at + 1] in (b"\r", b"\n"):
             at += 1
         return at
 
     def record(self, content: bytes, start: int, final: bool) -> Record:
         """Read the record at `start`, which is before the end of the content. Raises MoreNeededError."""
-        dialect, cells, at, closed = self._dialect, Cells(), start, True
-        valid = not dialect.begin or content.startswith(dialect.quote, start)
+        notation, cells, at, closed = self._notation, Cells(), start, True
+        valid = not notation.begin or content.startswith(notation.quote, start)
         while valid:
             try:
                 cell, at, closed = self._cell(content, at)
@@ -186,9 +147,9 @@ class StrictReader:
                 if at - start > RECORD_LIMIT:
                     break
                 return Record(start, at, end.end() if end else at, cells)
-            if not content.startswith(dialect.separator, at):
+            if not content.startswith(notation.separator, at):
                 break  # Text behind a closing quote, or a quote in a bare cell, or a backslash at the end of the file.
-            at += len(dialect.separator)
+            at += len(notation.separator)
         # An invalid record.
         if self._next_record is None or (self._no_more and closed):
             return self.line(content, start, final)
@@ -210,24 +171,22 @@ class StrictReader:
 
     def _cell(self, content: bytes, at: int) -> tuple[bytes | None, int, bool]:
         """Return the cell at `at`, its end, and whether its quote is closed. Raises KeyError for an unknown escape."""
-        dialect, quote = self._dialect, self._dialect.quote
+        notation, quote = self._notation, self._notation.quote
         if not quote or not content.startswith(quote, at):
             end = end_of(self._bare, content, at)
             bare = content[at:end]
-            return None if bare == dialect.null else self._unescaped(bare), end, True
+            return None if bare == notation.null else self._unescaped(bare), end, True
         end = end_of(self._quoted, content, at + len(quote))
         if not content.startswith(quote, end):
             return None, end, False
         text = content[at + len(quote) : end]
-        return self._unescaped(text) if dialect.escapes else text.replace(quote * 2, quote), end + len(quote), True
+        return self._unescaped(text) if notation.has_escapes else text.replace(quote * 2, quote), end + len(quote), True
 
     def _unescaped(self, text: bytes) -> bytes:
-        dialect = self._dialect
-        if not dialect.escapes or BACKSLASH not in text:
+        escapes, others = self._escapes, self._notation.backslash_escapes
+        if BACKSLASH not in text or not escapes:
             return text
-        if dialect.any_escape:
-            return self._escape.sub(lambda found: dialect.escapes.get(found[0], found[0][1:]), text)
-        return self._escape.sub(lambda found: dialect.escapes[found[0]], text)
+        return self._escape.sub(lambda of: of[0][1:] if others and of[0] not in escapes else escapes[of[0]], text)
 
 
 # Reading with Arrow.
@@ -334,18 +293,20 @@ def is_plain(text: bytes) -> bool:
 class ArrowReader:
     """Reads whole records with Arrow, as many as are in a piece."""
 
-    def __init__(self, dialect: Dialect, width: int) -> None:
+    def __init__(self, notation: TextNotation, width: int) -> None:
         """`width` is the number of cells of a record."""
-        self._dialect = dialect
+        self._notation = notation
         self._width = width
-        special = (dialect.quote[:1], dialect.separator[:1], b"'", b'"', BACKSLASH)
+        special = (notation.quote[:1], notation.separator[:1], b"'", b'"', BACKSLASH)
         self._letters = {byte: byte for byte in special if byte} | MYSQL_ESCAPES
         self._known = (
             width > 0
-            and (not dialect.quote or is_plain(dialect.quote))
-            and not (dialect.any_escape and any(BACKSLASH + letter in dialect.null for letter in self._letters))
+            and (not notation.quote or is_plain(notation.quote))
+            and not (
+                notation.backslash_escapes and any(BACKSLASH + letter in notation.null for letter in self._letters)
+            )
         )
-        self._has_raw_ends = bool(dialect.quote) and not dialect.escapes
+        self._has_raw_ends = bool(notation.quote) and not notation.has_escapes
 
     def read(self, content: bytes, start: int, stop: int, whole: bool) -> tuple[list[Any], int] | None:
         """Read the records from the one at `start` that end before `stop`, with `whole` also a last one without a
@@ -361,12 +322,12 @@ class ArrowReader:
         return None if end == start else (self._columns(content[start:end], quotes), end)
 
     def _quotes(self, text: Bytes) -> Positions:
-        quote = self._dialect.quote
+        quote = self._notation.quote
         return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
 
     def _end(self, content: bytes, start: int, window: Bytes, quotes: Positions) -> int:
         """Return the position in the window, which is at `start`, after the last terminator that is not in quotes."""
-        terminator, size = self._dialect.terminator, len(window)
+        terminator, size = self._notation.terminator, len(window)
         if not self._has_raw_ends:
             # In quotes none is raw; if one is, the quotes do not come in pairs.
             ends = (b"\r", b"\n") if terminator is None else (terminator,)
@@ -384,12 +345,12 @@ class ArrowReader:
 
     def _columns(self, text: bytes, quotes: Positions) -> list[Any]:
         """`quotes` are the positions of quotes in the text."""
-        dialect, marks, size = self._dialect, Marks(text), len(text)
-        separator, quote, null = dialect.separator, dialect.quote, dialect.null
-        if dialect.any_escape:
+        notation, marks, size = self._notation, Marks(text), len(text)
+        separator, quote, null = notation.separator, notation.quote, notation.null
+        if notation.backslash_escapes:
             text = marks.unescaped(text, self._letters)
         else:
-            for escape, character in dialect.escapes.items():
+            for escape, character in notation.escapes.items():
                 if escape in text:
                     mark = marks.of(character)
                     text, null = text.replace(escape, mark), null.replace(escape, mark)
@@ -409,17 +370,17 @@ class ArrowReader:
         if len(quotes) and quotes[0] == 0:
             before[0] = _LF
         ends, beside = np.zeros(256, bool), np.zeros(256, bool)
-        ends[list(LINE_ENDS)] = beside[list(LINE_ENDS + separator + (b"" if dialect.escapes else quote))] = True
+        ends[list(LINE_ENDS)] = beside[list(LINE_ENDS + separator + (b"" if notation.has_escapes else quote))] = True
         if not (beside[behind].all() and beside[before].all()):
             raise NotUsualError
         begun = int(np.count_nonzero(ends[before]))
-        count_of_ends = None if dialect.terminator is None else self._terminators(array, quotes, dialect.terminator)
-        columns = parsed(text, separator, quote, null, self._width, blank=dialect.terminator is None)
+        count_of_ends = None if notation.terminator is None else self._terminators(array, quotes, notation.terminator)
+        columns = parsed(text, separator, quote, null, self._width, blank=notation.terminator is None)
         count = len(columns[0])
-        if dialect.begin and begun != count:
+        if notation.begin and begun != count:
             raise NotUsualError  # All records begin with a quote.
-        if dialect.escapes:
-            if count_of_ends is not None and count_of_ends + (not text.endswith(dialect.terminator or b"")) != count:
+        if notation.has_escapes:
+            if count_of_ends is not None and count_of_ends + (not text.endswith(notation.terminator or b"")) != count:
                 raise NotUsualError  # One stands in quotes.
             if text.count(BACKSLASH) != null.count(BACKSLASH) * sum(column.null_count for column in columns):
                 raise NotUsualError  # A backslash begins no known escape, and is not NULL's, or that is in quotes.
@@ -518,11 +479,11 @@ class TextReader(Reader):
     """`problem` is that of a text that is no record; `header` checks the cells of a first record that is no row."""
 
     def __init__(
-        self, dialect: Dialect, table: Table, problem: str, header: Callable[[Cells | None], None] | None = None
+        self, notation: TextNotation, table: Table, problem: str, header: Callable[[Cells | None], None] | None = None
     ) -> None:
-        self._dialect, self._table, self._problem, self._header = dialect, table, problem, header
-        self._records = StrictReader(dialect)
-        self._columns = ArrowReader(dialect, table.width)
+        self._notation, self._table, self._problem, self._header = notation, table, problem, header
+        self._records = StrictReader(notation)
+        self._columns = ArrowReader(notation, table.width)
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
         if self._header:
@@ -541,7 +502,7 @@ class TextReader(Reader):
             except MoreNeededError:
                 if self.within_long:
                     # The terminator is not there; part of it may be.
-                    at = max(at, len(content) - len(self._dialect.terminator or LINE_ENDS) + 1)
+                    at = max(at, len(content) - len(self._notation.terminator or LINE_ENDS) + 1)
                 elif len(content) - at > RECORD_LIMIT:
                     rows.append(self._table.rejected(self._problem, content[at : at + problems.RAW_LIMIT]))
                     self.within_long, self._header = True, None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import event_schema, problems
+from cdc_lakehouse.decoders.formats.csv import notation_of
 from cdc_lakehouse.decoders.formats.ticdc_canal_json import (
     NUMBERS,
     ROWS,
@@ -29,7 +30,7 @@ from cdc_lakehouse.decoders.formats.ticdc_canal_json import (
     lines_of,
     read_rows,
 )
-from cdc_lakehouse.decoders.text import Dialect, StrictReader
+from cdc_lakehouse.decoders.text import StrictReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, events
@@ -312,7 +313,7 @@ def test_damaged_record_leaves_others_as_they_are(of: Any, data: Any, places: Pl
 @example(b'"I","a","b",1,"c', csv_options())
 def test_no_byte_of_csv_is_lost(content: bytes, options: CsvOptions) -> None:
     at = 0
-    for record in StrictReader(Dialect.of_csv(options)).records(content, 0, len(content)):
+    for record in StrictReader(notation_of(options)).records(content, 0, len(content)):
         assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
         at = record.end
     assert not content[at:].strip(b"\r\n")

@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
 from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, decode_rows
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, FORMATS
-from cdc_lakehouse.decoders.text import Dialect, StrictReader, TextReader
+from cdc_lakehouse.decoders.text import StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import SegmentFile, _groups
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json
@@ -444,9 +444,9 @@ def test_long_text_is_read_once(text: str) -> None:
         (cell,) = insert.row(b"('" + long + b"');", 0, True).cells
         assert len(cell or b"") == 200_000 * len(re.sub(r"\\(.)|''", "-", text))
     for notation in (TEXT, RAW):
-        assert StrictReader(Dialect.of_dump(notation)).record(b'"' + long, 0, True).cells is None
+        assert StrictReader(notation).record(b'"' + long, 0, True).cells is None
         if (text == '""') is not notation.backslash_escapes:
-            found = StrictReader(Dialect.of_dump(notation)).record(b'"' + long + b'"\r\n', 0, True)
+            found = StrictReader(notation).record(b'"' + long + b'"\r\n', 0, True)
             plain = re.sub(r'\\(.)|""', "-", text) if notation.backslash_escapes or text == '""' else text
             assert found.cells is not None and len(found.cells[0] or b"") == 200_000 * len(plain)
 

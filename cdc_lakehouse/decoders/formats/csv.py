@@ -35,8 +35,9 @@ from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
 from cdc_lakehouse.decoders.format import FileContext, Sample
-from cdc_lakehouse.decoders.text import LINE_ENDS, Cells, Dialect, NotUsualError, StrictReader, Table, TextReader
+from cdc_lakehouse.decoders.text import BACKSLASH, LINE_ENDS, Cells, NotUsualError, StrictReader, Table, TextReader
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import TextNotation
 
 OP, TABLE, DATABASE, COMMIT_TS, IS_UPDATE = range(5)
 """The leading fields; the last one only with output-old-value."""
@@ -46,6 +47,21 @@ HEADER: Final = b"ticdc-meta$operation"
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _OPERATIONS: Final = pa.array(["I", "U", "D"])
 _TRUTHS: Final = pa.array(["true", "false"])
+
+
+def notation_of(options: CsvOptions) -> TextNotation:
+    """Return TiCDC's. It writes a quote only around a whole cell, always around a record's first one; without quotes, a
+    backslash only in an escape or in NULL."""
+    separator, quote, null = options.delimiter.encode(), options.quote.encode(), options.null.encode()
+    escapes, begin = dict[bytes, bytes](), re.escape(quote) + b"[IUD]" + re.escape(quote) if quote else b""
+    if not quote:
+        # TiCDC escapes the delimiter byte by byte, and writes each byte as the character of that number: `¦` (C2 A6)
+        # becomes `\Â\¦` (5C C3 82 5C C2 A6). For an ASCII delimiter this is simply a backslash before it.
+        whole = b"".join(BACKSLASH + chr(byte).encode() for byte in separator)
+        escapes = {rb"\\": BACKSLASH, whole: separator, rb"\n": b"\n", rb"\r": b"\r"}
+        single = {BACKSLASH + character.encode(): character.encode() for character in options.delimiter}
+        escapes |= {escape: character for escape, character in single.items() if escape not in escapes}
+    return TextNotation((), separator, quote, null, None, backslash_escapes=False, escapes=escapes, begin=begin)
 
 
 class CsvTable(Table):
@@ -155,17 +171,17 @@ def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE)
     options, names = context.csv, context.columns
     assert options is not None, "they are known of each file of csv"
     assert names is not None, "they are known of each file of csv"
-    dialect, fields, parts = Dialect.of_csv(options), CsvTable(options, names, context.end_ts), iter(parts)
+    notation, fields, parts = notation_of(options), CsvTable(options, names, context.end_ts), iter(parts)
     head, at, header = b"", 0, False
     for part in parts:
         head += part
-        at, header = behind_header(StrictReader(dialect), head)
+        at, header = behind_header(StrictReader(notation), head)
         if len(head) > at + len(HEADER):
             break
     # An UPDATE needs two rows.
     limit, line, held = max(2, most_rows(names)), 2 if header else 1, None
     for found in text.read_rows(
-        TextReader(dialect, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece
+        TextReader(notation, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece
     ):
         rows = found.batch if held is None else pa.concat_batches([held, found.batch])
         start, held = 0, None
@@ -186,7 +202,7 @@ def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE)
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
     """Return the fields of the first record that is csv and UTF-8, and not the header; None when there is none, or not
     all of it. `head` is the file, or, if not `whole`, its beginning."""
-    reader = StrictReader(Dialect.of_csv(options))
+    reader = StrictReader(notation_of(options))
     at, _ = behind_header(reader, head)
     for record in reader.records(head, at, len(head)):
         if record.following == record.end and not whole:
@@ -200,7 +216,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
     """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
     incomplete or not UTF-8. A name that contains the delimiter is split into two."""
-    at, found = behind_header(StrictReader(Dialect.of_csv(options)), head)
+    at, found = behind_header(StrictReader(notation_of(options)), head)
     if not found or at == len(head):
         return None
     try:
@@ -294,14 +310,14 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
 def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
     """Whether the later csv files contain the cut one: a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
-    reader = StrictReader(Dialect.of_csv(csv))
+    reader = StrictReader(notation_of(csv))
     first, _ = behind_header(reader, cut)
     starts = [record.start for record in reader.records(cut, first, len(cut))]
     if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
         return False
     rest, part = cut[first:], len(cut) - starts[-1]
     text = b"".join(each[behind_header(reader, each)[0] :] for each in later)
-    reader = StrictReader(Dialect.of_csv(csv))
+    reader = StrictReader(notation_of(csv))
     at = text.find(rest)
     while at >= 0:
         if at == 0 or text[at - 1] in LINE_ENDS:

@@ -182,16 +182,6 @@ class DumpColumn:
         texts = pa.array([None if value is None else self.text(value) for value in values], pa.string())
         return texts if known is None else texts.take(known.indices)
 
-    def expression(self, text: str) -> str:
-        """Return the DuckDB expression that converts the text to an image's value. Text that is not a timestamp stays:
-        zero dates, and values that the readers must report."""
-        if self.zones is None:
-            return text
-        zone, feed_zone = self.zones
-        local = try_cast(text, "timestamp")
-        known = f"{matches(text, _MOMENT)} AND {text} >= '0001' AND {local} IS NOT NULL"
-        return when(known, text_in_zone(at_zone(local, zone), feed_zone, f"length({text})"), text)
-
 
 class DumpTable(text.Table):
     """A dump's columns, whose rows have their texts in columns named `0`, `1`, …"""
@@ -245,11 +235,11 @@ _STATEMENT: Final = rb"INSERT|REPLACE|SET|LOCK|UNLOCK|ALTER|USE|START|BEGIN|COMM
 _NEXT_STATEMENT: Final = re.compile(rb"\n(?=" + _STATEMENT + rb")", re.IGNORECASE)
 _NEXT_TUPLE: Final = re.compile(rb"\n(?=,?\(|" + _STATEMENT + rb")", re.IGNORECASE)
 
-_NUMBER: Final = re.compile(rb"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
-_NULL: Final = re.compile(rb"NULL", re.IGNORECASE)
-_DIGITS: Final = re.compile(rb"(?:([xXbB])'|0([xb]))([0-9A-Fa-f]*+)")
-_BINARY: Final = re.compile(rb"_binary ?(?=['\"])", re.IGNORECASE)
-_CONVERT: Final = re.compile(rb"CONVERT\((?=['\"])", re.IGNORECASE)
+_VALUE: Final = re.compile(
+    rb"(?P<null>(?i:NULL))|(?P<literal>[xXbB]'|0[xb])(?P<digits>[0-9A-Fa-f]*+)"
+    rb"|(?P<number>[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)"
+    rb"|(?i:_binary ?|(?P<convert>CONVERT\())?(?P<quote>['\"])"
+)
 _USING: Final = re.compile(rb" USING UTF8(?:MB4)?\)", re.IGNORECASE)
 
 
@@ -612,31 +602,29 @@ class InsertReader(text.Reader):
         return Tuple(end, at + len(mark), mark == b";", cells)
 
     def _value(self, content: bytes, at: int) -> tuple[bytes | None, int]:
-        if content[at : at + 1] in (b"'", b'"'):
-            return self._string(content, at)
-        if found := _NULL.match(content, at):
-            return None, found.end()
-        if found := _DIGITS.match(content, at):
-            quoted, bare, digits = found.groups()
-            end, size = found.end(), len(digits)
-            is_bits = (quoted or bare) in (b"b", b"B")
-            is_whole = not digits.strip(b"01") if is_bits else not (quoted and size % 2)
-            if not (quoted or digits) or (quoted and not content.startswith(b"'", end)) or not is_whole:
-                raise NotSoundError(end)
-            if is_bits:
-                octets = int(digits or b"0", 2).to_bytes((size + 7) // 8, "big")
-            else:
-                octets = binascii.unhexlify(b"0" * (size % 2) + digits)
-            return Octets(octets), end + bool(quoted)
-        if found := _BINARY.match(content, at):
-            return self._string(content, found.end())
-        if found := _CONVERT.match(content, at):
-            string, at = self._string(content, found.end())
-            if found := _USING.match(content, at):
-                return string, found.end()
-        elif found := _NUMBER.match(content, at):
-            return SqlNumber(found[0]), found.end()
-        raise NotSoundError(at)
+        found = _VALUE.match(content, at)
+        if found is None:
+            raise NotSoundError(at)
+        end, digits = found.end(), found["digits"]
+        if found["quote"]:
+            string, end = self._string(content, found.start("quote"))
+            if found["convert"]:
+                using = _USING.match(content, end)
+                if using is None:
+                    raise NotSoundError(end)
+                end = using.end()
+            return string, end
+        if digits is None:
+            return None if found["null"] else SqlNumber(found[0]), end
+        is_bits, is_quoted = found["literal"].lower().strip(b"0'") == b"b", found["literal"].endswith(b"'")
+        is_whole = not digits.strip(b"01") if is_bits else not (is_quoted and len(digits) % 2)
+        if not (content.startswith(b"'", end) if is_quoted else digits) or not is_whole:
+            raise NotSoundError(end)
+        if is_bits:
+            octets = int(digits or b"0", 2).to_bytes((len(digits) + 7) // 8, "big")
+        else:
+            octets = binascii.unhexlify(b"0" * (len(digits) % 2) + digits)
+        return Octets(octets), end + is_quoted
 
     def _string(self, content: bytes, at: int) -> tuple[bytes, int]:
         """Read the string whose quote is at `at`; return it and the position after it."""
@@ -672,7 +660,7 @@ def decode_rows(pieces: Iterator[bytes], context: DumpContext, *, piece: int = _
         table = DumpTable(context.own_names(notation.columns), context)
         # A table without dumped columns has no header.
         header = check_header if notation.header and notation.columns else None
-        reader = text.TextReader(text.Dialect.of_dump(notation), table, problems.NOT_A_DUMP_ROW, header)
+        reader = text.TextReader(notation, table, problems.NOT_A_DUMP_ROW, header)
     else:
         reader = InsertReader(context, notation)
     columns: Sequence[DumpColumn] = ()
@@ -695,8 +683,12 @@ def _events(commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch
     count, texts = batch.num_rows, list[pa.Array]()
     for column, of_rows in zip(columns, batch.columns, strict=False):
         if column.zones is not None:
-            select, table = f"SELECT {column.expression('text')} FROM texts", pa.table({"text": of_rows})
-            of_rows = duckdb_sql.query(select, texts=table).column(0).combine_chunks()
+            # Text that is not a timestamp stays: zero dates, and values that the readers must report.
+            local, (zone, feed_zone) = try_cast("text", "timestamp"), column.zones
+            known = f"{matches('text', _MOMENT)} AND text >= '0001' AND {local} IS NOT NULL"
+            moved = when(known, text_in_zone(at_zone(local, zone), feed_zone, "length(text)"), "text")
+            table = pa.table({"text": of_rows})
+            of_rows = duckdb_sql.query(f"SELECT {moved} FROM texts", texts=table).column(0).combine_chunks()
         texts.append(of_rows)
     problem, value = batch.column("problem"), batch.column("value")
     events = [pa.repeat("R", count), pa.repeat(pa.scalar(commit_ts, pa.int64()), count), pa.nulls(count, pa.string())]

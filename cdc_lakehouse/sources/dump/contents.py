@@ -33,21 +33,30 @@ class InsertNotation:
 @dataclass(frozen=True)
 class TextNotation:
     """Delimited text. `columns`: the columns of a row, in order, even where a header repeats them. `quote`: empty for
-    none; otherwise values may be quoted or not. `null`: the text of NULL, without quotes. `backslash_escapes`: a
-    backslash begins an escape, else a quote within quotes is doubled and line ends in quotes are raw. `binary`: the
-    notation of values of binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns,
-    by name. `own_charsets`: as in `InsertNotation`."""
+    none; otherwise values may be quoted or not. `null`: the text of NULL, without quotes. `terminator`: None for any
+    line end, where empty lines are no records. `backslash_escapes`: a backslash begins an escape, else a quote within
+    quotes is doubled and line ends in quotes are raw. `binary`: the notation of values of binary columns (BINARY,
+    VARBINARY, BLOBs, BIT, geometry); `encoded`: that of single columns, by name. `own_charsets`: as in
+    `InsertNotation`. `escapes`: the text of each escape, in the order in which they must be tried, where a backslash
+    stands in no others. `begin`: the pattern that each record begins with, after a quote; empty where any text may be a
+    record."""
 
     columns: tuple[str, ...]
     separator: bytes = b","
     quote: bytes = b'"'
     null: bytes = rb"\N"
-    terminator: bytes = b"\r\n"
+    terminator: bytes | None = b"\r\n"
     backslash_escapes: bool = True
     header: bool = False
     binary: BinaryNotation = "raw"
     encoded: Mapping[str, BinaryNotation] = field(default_factory=dict[str, BinaryNotation])
     own_charsets: bool = False
+    escapes: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    begin: bytes = b""
+
+    @property
+    def has_escapes(self) -> bool:
+        return self.backslash_escapes or bool(self.escapes)
 
 
 Notation = InsertNotation | TextNotation
