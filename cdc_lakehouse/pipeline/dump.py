@@ -11,7 +11,7 @@ import contextlib
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 from pyiceberg.types import ListType
@@ -148,7 +148,7 @@ class DumpSource(Source):
         fault = self.fault
         wanted = self._wanted_tables() if fault is None else []
         left = [(s.database, s.table, s.size) for batch in self._run.segments.undecoded(DUMP).values() for s in batch]
-        left += [(table.name.database, table.name.table, file.size) for table in wanted for file in table.files]
+        left += [(table.name.database, table.name.table, file.stored.size) for table in wanted for file in table.files]
         names = {each[:2] for each in left} | {(table.name.database, table.name.table) for table in wanted}
         return PendingLoad(len(names), len(left), sum(size for *_, size in left), fault or self.waits)
 
@@ -158,7 +158,7 @@ class DumpSource(Source):
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         tables, segments = self._wanted_tables(), list[Segment]()
         for table in tables:
-            at, files = self._at(table), [(each.path, each.size, each.etag, each.modified) for each in table.files]
+            at, files = self._at(table), [astuple(each.stored) for each in table.files]
             # A table without rows has its schema file.
             for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
                 segments.append(Segment(
@@ -214,7 +214,9 @@ class DumpSource(Source):
         files = [self._file(segment) for segment in segments if segment.segment in self._files]
         if not files:
             return DecodedFiles()
-        compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
+        compressions: dict[str, Compression | None] = {
+            file.stored.path: file.compression for _, file in self._files.values()
+        }
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
         run, updates = self._run, self._typed_updates(files)
         work = functools.partial(decode_segments, lambda: run.spark, files, read, decode_rows, writer)
@@ -268,7 +270,7 @@ class DumpSource(Source):
             labels=target.labels or target.labels_uncertain, binary=target.binary, zone=self._initial.time_zone,
             feed_zone=target.zone,
         )  # fmt: skip
-        ref = SegmentRef(file.path, file.size, file.etag)
+        ref = SegmentRef(file.stored.path, file.stored.size, file.stored.etag)
         return SegmentFile(ref, segment.segment, context, at, synthetic=True)
 
     def _missing(self, segments: Sequence[Segment]) -> list[str]:
@@ -285,7 +287,7 @@ class DumpSource(Source):
     @functools.cached_property
     def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
         return {
-            _segment_name(self._at(table), file.path): (table, file)
+            _segment_name(self._at(table), file.stored.path): (table, file)
             for table in (() if self._gone else self._dump.tables)
             for file in table.files
         }

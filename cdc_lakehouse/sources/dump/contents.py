@@ -3,7 +3,6 @@ directory."""
 
 from __future__ import annotations
 
-import datetime
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -85,18 +84,11 @@ class DumpPosition:
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """A file of rows. `path` is relative to the dump's root; `size` is the stored size in bytes."""
+    """A file of rows. Its path is relative to the dump's root."""
 
-    path: str
-    size: int
-    etag: str
-    modified: datetime.datetime
+    stored: StoredObject
     compression: Compression | None
     notation: Notation
-
-    @classmethod
-    def of(cls, found: StoredObject, compression: Compression | None, notation: Notation) -> DumpFile:
-        return cls(found.path, found.size, found.etag, found.modified, compression, notation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             encoded=dict.fromkeys(sorted(of.definition.encoded), "hex"),
         )  # fmt: skip
         stored = (file for each in ranges.values() for file in each.files)
-        files = tuple(contents.DumpFile.of(file, "zstd", notation) for file in stored)
+        files = tuple(contents.DumpFile(file, "zstd", notation) for file in stored)
         rows = sum(each.rows for each in ranges.values())
         return contents.DumpedTable(
             name, directory, of.definition.statement, of.definition.parsed, files, rows, of.position

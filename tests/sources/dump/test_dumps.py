@@ -31,8 +31,7 @@ from cdc_lakehouse.errors import ObjectChangedError, SourceError, StoredFormErro
 from cdc_lakehouse.sources.dump import database, reading
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpPosition, Notation, list_objects
 from cdc_lakehouse.sources.dump.database import End, Plan, PlannedTable, directory_of, read_document, stored_document
-from cdc_lakehouse.sources.dump.directory import read_dump
-from cdc_lakehouse.sources.dump.flat_files import parse_load_data
+from cdc_lakehouse.sources.dump.directory import parse_load_data, read_dump
 from cdc_lakehouse.sources.dump.reading import decompressed, open_pieces, read_small
 from cdc_lakehouse.sources.object_store import LocalStore, ObjectStore, open_store
 from tests.boundaries import sources
@@ -107,7 +106,7 @@ def shown(found: Dump) -> Iterator[str]:
         yield text_of(f"{table.name}{counted}: {table.schema_path}")
         notations = list(dict.fromkeys(notation_text(file.notation) for file in table.files))
         yield from (f"  as {notation}" for notation in notations)
-        yield from (f"  from {text_of(file.path)}" for file in table.files)
+        yield from (f"  from {text_of(file.stored.path)}" for file in table.files)
     yield from (f"unread {table.name}, {table.schema_path}: {table.reason}" for table in found.unread)
 
 
@@ -130,7 +129,7 @@ def rows_of(root: Path, dumped: DumpedTable, table: DumpTable) -> list[dict[str,
     events = list[dict[str, Any]]()
     for file in dumped.files:
         context = decoding.dump_context(file.notation, columns, table=table.name)
-        pieces = open_pieces(f"file://{root}", StorageConfig(), file.path, file.etag, file.compression)
+        pieces = open_pieces(f"file://{root}", StorageConfig(), file.stored.path, file.stored.etag, file.compression)
         events += decoding.read_dump(pieces, context)
     return decoding.images(events)
 
@@ -304,7 +303,7 @@ def test_dump_has_the_ranges_that_its_end_names(store: ObjectStore, tmp_path: Pa
     assert (dump.position, dump.until) == (BEGIN, UNTIL)
     (table,) = dump.tables
     assert (table.name, table.position, table.rows) == (TableName("d", "a"), BEGIN, 5)
-    assert [Path(file.path).name[:12] for file in table.files] == ["000000000-aa", "000000001-bb"]
+    assert [Path(file.stored.path).name[:12] for file in table.files] == ["000000000-aa", "000000001-bb"]
     (unread,) = dump.unread
     assert unread.name == TableName("d", "ö") and unread.reason.startswith("why; `cdc-lakehouse load --table d.ö`")
 
