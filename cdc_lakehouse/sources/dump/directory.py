@@ -101,7 +101,7 @@ from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError, Token, name_value, tokenize
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import is_commit_ts
-from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.config.sources import DumpType
 from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
@@ -139,16 +139,11 @@ class RowFile(NamedTuple):
 class TableFiles:
     """All files of a table or similar object, by the names that its files use for it."""
 
-    database: str
-    table: str
+    name: TableName
     schemas: list[StoredObject] = field(default_factory=list[StoredObject])
     rows: list[RowFile] = field(default_factory=list[RowFile])
     is_stand_in: bool = False
     """Whether the schema file represents a view or a sequence, which have no rows."""
-
-    @property
-    def shown(self) -> str:
-        return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
     def is_table(self) -> bool:
@@ -158,12 +153,12 @@ class TableFiles:
     def only_schema(self) -> StoredObject:
         """Return the only schema file. Raises `SourceError` when there is none, or several."""
         if not self.schemas:
-            said = f"the dump has rows of {self.shown} and no file with its CREATE TABLE"
+            said = f"the dump has rows of {self.name.quoted} and no file with its CREATE TABLE"
             advice = "dump again with the schemas of tables"
             raise SourceError(said, segment=self.rows[0].object.path if self.rows else None, advice=advice)
         if len(self.schemas) > 1:
             paths = " and ".join(each.path for each in self.schemas[:2])
-            raise SourceError(f"the dump has the table {self.shown} twice: {paths}", advice=ONE_DUMP)
+            raise SourceError(f"the dump has the table {self.name.quoted} twice: {paths}", advice=ONE_DUMP)
         return self.schemas[0]
 
     def ordered(self, rows: Iterable[RowFile]) -> list[RowFile]:
@@ -172,25 +167,23 @@ class TableFiles:
         found = sorted(rows, key=lambda file: (file.order, file.object.path))
         for one, other in itertools.pairwise(found):
             if one.order == other.order or one.format != other.format:
-                raise SourceError(
-                    f"the dump has rows of {self.shown} in files that do not belong together: {one.object.path} and "
-                    f"{other.object.path}",
-                    advice=ONE_DUMP,
-                )
+                paths = f"{one.object.path} and {other.object.path}"
+                said = f"the dump has rows of {self.name.quoted} in files that do not belong together: {paths}"
+                raise SourceError(said, advice=ONE_DUMP)
         return found
 
 
 def classify(objects: Iterable[StoredObject]) -> tuple[list[TableFiles], dict[str, StoredObject], list[str]]:
     """Classify files by their names: those of tables, the CREATE DATABASE files by the names of databases in paths, and
     paths that match no rule."""
-    tables: dict[tuple[str, str], TableFiles] = {}
+    tables: dict[TableName, TableFiles] = {}
     databases: dict[str, StoredObject] = {}
     unknown: list[str] = []
     for found in objects:
         name, _ = without_suffix(found.path)
         if match := _OF_TABLE.fullmatch(name) or _ROWS.fullmatch(name):
-            key = (match["database"], match["table"])
-            table = tables.setdefault(key, TableFiles(*key))
+            table_name = TableName(match["database"], match["table"])
+            table = tables.setdefault(table_name, TableFiles(table_name))
             if match.re is _ROWS:
                 table.rows.append(RowFile(found, tuple(match["numbers"].split(".")[1:]), match["format"]))
             else:
@@ -361,8 +354,8 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
             chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
             expected = following.get(chunk, 0)
             if number != expected:
-                said = f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}"
-                raise DumpError(said, segment=file.object.path)
+                said = f"a file of {table.name.quoted} is not there: chunk {chunk} goes on with file {number}, not "
+                raise DumpError(f"{said}{expected}", segment=file.object.path)
             following[chunk] = number + 1
 
     def unescaped(name: str) -> str:
@@ -376,7 +369,7 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
 
         return _ESCAPE.sub(byte, name)
 
-    name = TableName(unescaped(table.database), unescaped(table.table))
+    name = TableName(unescaped(table.name.database), unescaped(table.name.table))
 
     def files(of: DumpedTable) -> Iterator[DumpFile]:
         return (file.with_notation(_notation(file, of.row_columns, csv)) for file in rows)
@@ -397,6 +390,8 @@ def _notation(file: RowFile, columns: tuple[str, ...], csv: DumpCsv) -> contents
     raise SourceError(said, segment=file.object.path, advice="dump with --filetype sql or csv")
 
 
+_DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
+
 # mydumper
 
 
@@ -404,11 +399,10 @@ def parse_load_data(statement: str) -> contents.TextNotation:
     """Return the notation of the file that a statement loads. Statements before it, in special comments, are skipped.
     Raises `DdlSyntaxError` when there is no such statement, or one that cannot be parsed."""
     cursor = Cursor(statement)
-    while not cursor.at("LOAD", "DATA"):
+    while not cursor.accept("LOAD", "DATA"):
         if cursor.at_end:
             raise cursor.expected("LOAD DATA")
         cursor.take()
-    cursor.expect("LOAD", "DATA")
     cursor.accept("LOCAL")
     cursor.expect("INFILE")
     cursor.string("a file")
@@ -432,29 +426,29 @@ def parse_load_data(statement: str) -> contents.TextNotation:
             raise cursor.expected("IGNORE 1 LINES")
         cursor.expect("LINES")
     columns = cursor.enclosed(lambda: _variable(cursor) if cursor.at("@") else cursor.column_name())
-    encoded: dict[str, contents.BinaryNotation] = {}
-    more = cursor.accept("SET")
-    while more:
-        # The functions by which variables become columns' values.
+
+    def assigned() -> tuple[str, str]:
+        """Return a column, and the function by which a variable becomes its value."""
         column = cursor.column_name()
         cursor.expect("=")
-        function = cursor.expect_any(("CONVERT", "UNHEX", "FROM_BASE64"), "CONVERT, UNHEX or FROM_BASE64")
+        function = cursor.expect_any(("CONVERT", *_DECODED), "CONVERT, UNHEX or FROM_BASE64")
         cursor.expect("(")
         _variable(cursor)
         if function == "CONVERT":
             cursor.expect("USING")
             cursor.charset_name()
-        else:
-            encoded[column] = "hex" if function == "UNHEX" else "base64"
         cursor.expect(")")
-        more = cursor.accept(",")
+        return column, function
+
+    functions = cursor.listed(assigned) if cursor.accept("SET") else ()
     cursor.accept(";")
     if not cursor.at_end:
         raise cursor.expected("the end")
     separator, quote, terminator = of_values["TERMINATED"], of_values["ENCLOSED"], of_lines["TERMINATED"]
     return contents.TextNotation(
-        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header, encoded=encoded
-    )
+        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header,
+        encoded={column: _DECODED[function] for column, function in functions if function in _DECODED},
+    )  # fmt: skip
 
 
 def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]) -> None:
@@ -502,7 +496,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
         raise SourceError("the dump is not finished: it has partial metadata, too", segment=_PARTIAL, advice=advice)
     files, of_databases, unknown = classify(each for each in objects if not _NO_ROWS.fullmatch(each.path))
     contents.refuse_unknown(unknown, "mydumper")
-    databases = {table.database: table.database for table in files}
+    databases = {table.name.database: table.name.database for table in files}
     for name in filter(_STAND_IN_NAME.fullmatch, databases):
         if name not in of_databases:
             said = f"the dump does not say which database its files call {name}"
@@ -511,10 +505,10 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
         _, clause = _create_statement(store, of_databases[name], "DATABASE", "SCHEMA")
         databases[name] = cast("ddl.OfDatabase", clause).name
     own = (each for each in files if each.is_table)
-    tables = (_mydumper_table(store, each, databases[each.database], counted, position) for each in own)
+    tables = (_mydumper_table(store, each, databases[each.name.database], counted, position) for each in own)
     dump = Dump(position, *contents.sorted_tables(tables))
     with_rows = {(table.name.database, table.name.table) for table in dump.tables if table.files}
-    with_rows |= {(databases[table.database], table.table) for table in files if table.rows}
+    with_rows |= {(databases[table.name.database], table.name.table) for table in files if table.rows}
     for (database, table), rows in counted.items():
         if rows and (database, table) not in with_rows:
             raise DumpError(
@@ -558,11 +552,11 @@ def _parse_metadata(text: str) -> tuple[DumpPosition, _Rows]:
 def _mydumper_table(
     store: ObjectStore, table: TableFiles, database: str, counted: _Rows, position: DumpPosition
 ) -> DumpedTable | UnreadTable:
-    schema, name = table.only_schema(), TableName(database, table.table)
-    if _STAND_IN_NAME.fullmatch(table.table):
+    schema, name = table.only_schema(), TableName(database, table.name.table)
+    if _STAND_IN_NAME.fullmatch(table.name.table):
         # The statement alone says which table it is.
         name = TableName(database, read_create_table(store, schema)[1].table.name)
-    rows = counted.get((database, name.table), counted.get((database, table.table)))
+    rows = counted.get((database, name.table), counted.get((database, table.name.table)))
     own_charsets = position.tso is None  # TiDB has UTF-8 whatever a column's character set is.
 
     def files(dumped: DumpedTable) -> list[DumpFile]:
@@ -605,7 +599,6 @@ _OTHER_FILES: Final = re.compile(
     r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
 )
 _COMPRESSIONS: Final[dict[str, contents.Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
-_DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
