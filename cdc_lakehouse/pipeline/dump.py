@@ -16,9 +16,7 @@ from typing import Final
 
 from pyiceberg.types import ListType
 
-from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad, StorageConfig
@@ -266,7 +264,8 @@ class DumpSource(Source):
         table, file = self._files[segment.segment]
         at, target = self._at(table), value_format(self._run.feed, table.name)
         context = DumpContext(
-            table.name.database, table.name.table, at, file.notation, self._types[table.name],
+            table.name.database, table.name.table, at, file.notation,
+            {column.name: column.type for column in table.columns},
             labels=target.labels or target.labels_uncertain, binary=target.binary, zone=self._initial.time_zone,
             feed_zone=target.zone,
         )  # fmt: skip
@@ -290,14 +289,6 @@ class DumpSource(Source):
             _segment_name(self._at(table), file.stored.path): (table, file)
             for table in (() if self._gone else self._dump.tables)
             for file in table.files
-        }
-
-    @functools.cached_property
-    def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
-        """The types of the columns of each table."""
-        return {
-            table.name: {column.name: column.type for column in apply.altered(None, table.definition.clauses).columns}
-            for table in self._dump.tables
         }
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -353,7 +344,8 @@ class DumpSource(Source):
             try:
                 columns = self._without_rows(table)
                 if upto is None or at <= upto:
-                    changes.append(_load(table, at, columns, origin))
+                    query, of = table.create_statement, (name.database, name.table, None)
+                    changes.append(SchemaChange(at, *of, query, columns, origin, True, kind="load"))
             except DdlError as error:
                 faults.append((name, origin, str(error)))
             rows = counted.get(name)
@@ -365,31 +357,21 @@ class DumpSource(Source):
         """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises the errors of reading the
         dump."""
         for table in self._dump.tables:
-            yield _load(table, BEGINNING + 1, (), table.schema_path)
+            of, query = (table.name.database, table.name.table, None), table.create_statement
+            yield SchemaChange(BEGINNING + 1, *of, query, (), table.schema_path, True, kind="load")
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
         """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be
         loaded because its rows lack columns that those of the log have."""
-        definition, name = table.definition, table.name
-        configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
+        configured = self._run.feed.settings_of(table.name.database, table.name.table).virtual_columns or ()
         virtual = {each.lower() for each in configured}
-        stored = [
-            each.name
-            for each in definition.columns
-            if each.stored_as is not None
-            and each.name.lower() not in virtual
-            and any(each.name not in file.notation.columns for file in table.files)
-        ]
-        if stored:
-            advice = f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
-            advice += "them; or leave the table out"
-            raise DdlError(f"the dump leaves out the values of the stored generated column {stored[0]}", advice=advice)
-        return tuple(each for each in apply.altered(None, definition.clauses).columns if each.name.lower() in virtual)
-
-
-def _load(table: DumpedTable, at: int, columns: tuple[SourceColumn, ...], origin: str) -> SchemaChange:
-    name, statement = table.name, table.create_statement
-    return SchemaChange(at, name.database, name.table, None, statement, columns, origin, True, kind="load")
+        for each in table.definition.columns:
+            is_known = each.stored_as is None or each.name.lower() in virtual
+            if not is_known and any(each.name not in file.notation.columns for file in table.files):
+                advice = f'name all such columns in tables.settings."{table.name}".virtual_columns, and the lake goes '
+                said = f"the dump leaves out the values of the stored generated column {each.name}"
+                raise DdlError(said, advice=f"{advice}without them; or leave the table out")
+        return tuple(each for each in table.columns if each.name.lower() in virtual)
 
 
 def _bad_table(name: TableName, origin: str, reason: str) -> Rejected:

@@ -3,13 +3,15 @@ directory."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
@@ -91,7 +93,7 @@ class DumpFile:
     notation: Notation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DumpedTable:
     """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon, and
     `definition` the parsed one. `files` are in the order of their numbers; `rows` is the number of rows that the dump
@@ -110,9 +112,9 @@ class DumpedTable:
         """The names of the columns that rows have: tools do not dump generated ones."""
         return tuple(column.name for column in self.definition.columns if not column.generated)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.definition.columns)
+    @functools.cached_property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        return apply.altered(None, self.definition.clauses).columns
 
 
 @dataclass(frozen=True, slots=True)

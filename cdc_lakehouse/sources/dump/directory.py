@@ -581,7 +581,8 @@ def _mydumper_table(
         except DdlSyntaxError as error:
             said = f"the statement that loads rows is not understood: {error.message}"
             raise DumpError(said, segment=first.path) from None
-        if unknown := [name for name in notation.columns if name not in dumped.columns]:
+        names = {each.name for each in dumped.definition.columns}
+        if unknown := [name for name in notation.columns if name not in names]:
             said = f"the statement that loads rows has a column that the table has not: {unknown[0]!r}"
             raise DumpError(said, segment=first.path)
         return [file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text]
@@ -758,7 +759,7 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
 def _shell_notation(document: _Document, table: DumpedTable) -> contents.TextNotation:
     options = document.within("options")
     columns = tuple(options.names("columns"))
-    if not {*table.row_columns} <= {*columns} <= {*table.columns}:
+    if not {*table.row_columns} <= {*columns} <= {each.name for each in table.definition.columns}:
         said = f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
         raise DumpError(said + ", ".join(table.row_columns), segment=document.path)
     escape = _required(options, "fieldsEscapedBy")
