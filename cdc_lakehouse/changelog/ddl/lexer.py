@@ -176,7 +176,7 @@ _RESERVED: Final = frozenset({
     "VALUES", "WHERE", "WITH",
 })  # fmt: skip
 
-_MOST_WORDS: Final = 3
+_MOST_WORDS: Final = 5
 
 # Words that end a clause. Some clauses need no comma before them, and a word that begins one is never skipped.
 _CLAUSE_ENDS: Final = frozenset({

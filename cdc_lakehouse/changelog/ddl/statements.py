@@ -219,20 +219,6 @@ def _read_position(cursor: Cursor) -> str | None:
     return cursor.column_name() if cursor.accept("AFTER") else None
 
 
-def _read_generated(cursor: Cursor) -> dict[str, Any]:
-    if cursor.accept("ROW", "START") or cursor.accept("ROW", "END"):  # MariaDB: rows have it
-        return {}
-    expression = cursor.parenthesized()
-    stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
-    return {"stored_as": expression} if stored else {"virtual": True}
-
-
-def _skip_check(cursor: Cursor) -> None:
-    cursor.parenthesized()
-    if not cursor.accept("NOT", "ENFORCED"):
-        cursor.accept("ENFORCED")
-
-
 # The actions of a foreign key; the text of those that change rows of its table.
 _ACTIONS: Final = _by_words({
     "CASCADE": "CASCADE", "SET NULL": "SET NULL", "SET DEFAULT": "SET DEFAULT", "RESTRICT, NO ACTION": "",
@@ -322,12 +308,6 @@ def _read_charset(cursor: Cursor) -> str | None:
     charset = cursor.charset_name()
     said = cursor.accept("COLLATE") or cursor.accept("DEFAULT", "COLLATE")
     return charset_of(charset, cursor.charset_name() if said else None)
-
-
-def _read_conversion(cursor: Cursor) -> str | None:
-    if not cursor.accept_charset():
-        raise cursor.expected("CHARACTER SET")
-    return _read_charset(cursor)
 
 
 # --- Partitions ---
@@ -471,8 +451,6 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "function": _read_function,
     "definition": _read_column,
     "position": _read_position,
-    "generated": _read_generated,
-    "check": _skip_check,
     "(...)": lambda cursor: cursor.at("(") and cursor.parenthesized(),
     "= value": lambda cursor: cursor.at("=") and cursor.skip_value(),
     "references": _read_references,
@@ -482,7 +460,7 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "key": _read_parts_and_options,
     "partitions": _read_partition_names,
     "definitions of partitions": lambda cursor: _read_partitions(cursor) if cursor.at("(") else (),
-    "other charset": _read_conversion,
+    "other charset": _read_charset,
     "order": lambda cursor: cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC")))),
     "statistics": lambda cursor: cursor.expect_any(
         ("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics"
@@ -545,6 +523,10 @@ def _same(made: Any = (), table: ddl.TableRef | None = None) -> Any:
     return made
 
 
+def _generated(stored_as: str, *, is_stored: bool) -> Fields:
+    return {"stored_as": stored_as} if is_stored else {"virtual": True}
+
+
 # SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
 _SERIAL: Final[Fields] = {"nullable": False, "auto_increment": True, "unique": True}
 _ATTRIBUTES: Final = _forms({
@@ -559,14 +541,14 @@ _ATTRIBUTES: Final = _forms({
     "REFERENCES <references:references>": Fields,
     "SERIAL {DEFAULT VALUE}": partial(Fields, **_SERIAL),
     "WITH {SYSTEM VERSIONING}": partial(Fields, versioned=True),
-    "AS, GENERATED ALWAYS AS <made:generated>": _same,
+    "AS, GENERATED ALWAYS AS <stored_as:()> [is_stored:STORED|PERSISTENT] [VIRTUAL]": _generated,
+    "AS ROW START|END, GENERATED ALWAYS AS ROW START|END": Fields,  # MariaDB: rows have it
     # Others do not affect rows.
     "NOT SECONDARY": Fields,
     "WITHOUT {SYSTEM VERSIONING}": Fields,
     "ON {UPDATE} <function>": Fields,
-    "CHECK <check>": Fields,
-    "CONSTRAINT CHECK <check>": Fields,
-    "CONSTRAINT <a constraint> CHECK <check>": Fields,
+    "CHECK, CONSTRAINT CHECK <()> [NOT ENFORCED|ENFORCED]": Fields,
+    "CONSTRAINT <a constraint> CHECK <()> [NOT ENFORCED|ENFORCED]": Fields,
     "COLUMN_FORMAT|STORAGE|ENGINE_ATTRIBUTE|SECONDARY_ENGINE_ATTRIBUTE|SRID <value>": Fields,
     "AUTO_RANDOM <(...)>": Fields,
     "COMPRESSED <= value>": Fields,
@@ -583,13 +565,12 @@ _CONSTRAINTS: Final = _forms({
     "PRIMARY {KEY} <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_primary_key"),
     "UNIQUE [INDEX|KEY] <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_index"),
     "FOREIGN {KEY} <name:key name> <columns> REFERENCES <key:references>": _foreign_key,
-    "CHECK <check>": _other("check_constraint"),
+    "CHECK <()> [NOT ENFORCED|ENFORCED]": _other("check_constraint"),
 })  # fmt: skip
 _KEYS: Final = _CONSTRAINTS | _forms({
     "INDEX|KEY, FULLTEXT|SPATIAL, VECTOR|COLUMNAR INDEX|KEY [INDEX|KEY] <key name> <key>": _other("add_index"),
     # MariaDB: the system's period is row_start and row_end, any other one a check.
-    "PERIOD FOR <a period> <()>": _other("check_constraint"),
-    "PERIOD IF {NOT EXISTS FOR} <a period> <()>": _other("check_constraint"),
+    "PERIOD FOR, PERIOD IF NOT EXISTS FOR <a period> <()>": _other("check_constraint"),
 })  # fmt: skip
 
 # --- Options ---
@@ -804,7 +785,8 @@ _CLAUSES: Final[_Table] = _forms({
     "DROP CONSTRAINT [IF EXISTS] <name:a constraint>": partial(ddl.DropKey, kind="check_constraint"),
     "RENAME INDEX|KEY [IF EXISTS] <name:an index> TO <new_name:an index>": ddl.RenameIndex,
     "RENAME [TO|AS|=] <new_name:table>": ddl.RenameTable,
-    "CONVERT TO <charset:other charset>": partial(ddl.SetTableCharset, convert=True),
+    "CONVERT TO {CHARACTER SET|CHAR SET|CHARSET} <charset:other charset>":
+        partial(ddl.SetTableCharset, convert=True),
     "ADD SYSTEM VERSIONING": _other(*VERSIONED),
     "DROP SYSTEM VERSIONING": _other(*_UNVERSIONED),
     # Partitions. Work on their files is alone in its statement.
@@ -964,7 +946,7 @@ _STATEMENTS: Final[_Table] = _forms({
     "TRUNCATE [TABLE] <table:table>": ddl.TruncateTable,
     "RENAME TABLE|TABLES [IF EXISTS] <made:renames>": _same,
     "RECOVER TABLE <table:table> <job>": ddl.RecoverTable,
-    "RECOVER TABLE BY {JOB} <number>": partial(ddl.RecoverTable, None),
+    "RECOVER TABLE BY JOB <number>": partial(ddl.RecoverTable, None),
     "USE <name:a database>": partial(ddl.OfDatabase, "use_database"),
     # Users, plugins, settings, locks, statistics and storage.
     "ADMIN, ANALYZE, FLUSH, GRANT, INSTALL, KILL, LOAD STATS, LOCK, OPTIMIZE, RENAME USER, REPAIR, REVOKE, SET, SPLIT, "
