@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_979, 10),
-    "cdc_lakehouse/changelog": (4_611, 15),
+    "cdc_lakehouse/changelog": (4_593, 15),
     "cdc_lakehouse/commands": (4_183, 17),
     "cdc_lakehouse/config": (1_742, 7),
     "cdc_lakehouse/decoders": (5_018, 19),
