@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import CdcError, DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask
-from cdc_lakehouse.lake.tables.events import DecodedFiles, EventWriter, SegmentFile, decode_segments
+from cdc_lakehouse.lake.tables.events import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
@@ -208,7 +208,7 @@ class DumpSource(Source):
             lambda readable, error: {s.segment: error.advised for s in readable if s.segment == error.segment},
         )
 
-    def _decode(self, writer: EventWriter, segments: Sequence[Segment]) -> DecodedFiles:
+    def _decode(self, segments: Sequence[Segment]) -> DecodedFiles:
         files = [self._file(segment) for segment in segments if segment.segment in self._files]
         if not files:
             return DecodedFiles()
@@ -217,7 +217,7 @@ class DumpSource(Source):
         }
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
         run, updates = self._run, self._typed_updates(files)
-        work = functools.partial(decode_segments, lambda: run.spark, files, read, decode_rows, writer)
+        work = functools.partial(run.events.decode, files, read, decode_rows)
         if not updates:
             return work()
         # The hashes of the keys of all rows that were typed wait in memory.
@@ -270,7 +270,7 @@ class DumpSource(Source):
             feed_zone=target.zone,
         )  # fmt: skip
         ref = SegmentRef(file.stored.path, file.stored.size, file.stored.etag)
-        return SegmentFile(ref, segment.segment, context, at, synthetic=True)
+        return SegmentFile(segment, ref, context)
 
     def _missing(self, segments: Sequence[Segment]) -> list[str]:
         """Those that are no longer part of the dump, but for those of tables that are loaded from it by now: rows of
@@ -385,6 +385,6 @@ def _segment_name(commit_ts: int, path: str) -> str:
 
 def _read(
     root: str, storage: StorageConfig, compressions: Mapping[str, Compression | None], files: Sequence[SegmentRef]
-) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+) -> Iterator[Iterator[bytes]]:
     for file in files:
-        yield file, open_pieces(root, storage, file.path, file.etag, compressions[file.path])
+        yield open_pieces(root, storage, file.path, file.etag, compressions[file.path])

@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.events import DecodedFiles, Events, EventWriter
+from cdc_lakehouse.lake.tables.events import DecodedFiles, Events
 from cdc_lakehouse.lake.tables.lease import Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Decisions, Quarantine
 from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
@@ -236,7 +236,7 @@ def take_feed(lake: Lake, feed: str, run_id: str) -> Lease:
 
 UNREADABLE_SEGMENT: Final = "UnreadableSegment"
 UNKNOWN_COLUMNS: Final = "UnknownColumns"
-DecodeFiles = Callable[[EventWriter, Sequence[Segment]], DecodedFiles]
+DecodeFiles = Callable[[Sequence[Segment]], DecodedFiles]
 
 
 def append_files(
@@ -255,11 +255,10 @@ def append_files(
             ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: unknown})
             if not ready:
                 return [], []
-            work = functools.partial(decode, run.events.writer())
             try:
-                decoded = work(ready)
+                decoded = decode(ready)
             except spark_errors():
-                failed = run_isolated(lambda: run.spark, ready, work)
+                failed = run_isolated(lambda: run.spark, ready, decode)
                 if not failed:
                     raise
                 index, reason = next(iter(failed.items()))

@@ -28,7 +28,7 @@ from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.errors import CdcError, CheckpointError, ObjectMissingError, SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables import segments as lake_segments
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.events import DecodedFiles, EventWriter, SegmentFile, decode_segments
+from cdc_lakehouse.lake.tables.events import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles
@@ -216,18 +216,17 @@ class Sink(LogSource):
                     advice = "then start the feed afresh"
                     raise SourceError(message, feed=run.feed.name, segment=first, line=1, advice=advice)
 
-            def decode(writer: EventWriter, ready: Sequence[Segment]) -> DecodedFiles:
+            def decode(ready: Sequence[Segment]) -> DecodedFiles:
                 files: list[SegmentFile] = []
                 for each in ready:
                     ref = SegmentRef(raw.place(each), each.size, raw.etag(each))
                     layout, end_ts = layouts.get(each.segment), end_ts_at(each.landed_at)
                     context = FileContext(each.database or "", each.table or "", source.csv, layout, end_ts)
-                    of_file = each.table_version, each.physical_partition, each.feed_date
                     # Elsewhere it takes longer to ask for a file twice than to decode it.
                     pieces = -(-each.size // form.piece) if form.piece and raw.store.uri.startswith("file:") else 1
-                    files.append(SegmentFile(ref, each.segment, context, *of_file, pieces=max(1, pieces)))
+                    files.append(SegmentFile(each, ref, context, max(1, pieces)))
                 read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
-                return decode_segments(lambda: run.spark, files, read, form.decode, writer)
+                return run.events.decode(files, read, form.decode)
 
             return decode, unknown
 

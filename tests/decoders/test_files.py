@@ -55,7 +55,7 @@ from tests.kit.decoding import (
     strictly,
 )
 from tests.kit.hand_sinks import integer, text
-from tests.lake import ID, NOON
+from tests.lake import ID, NOON, segment
 
 A: dict[str, Any] = {"id": "1", "name": "a"}
 GOOD = [b'"I","parcels","shop",450000000000000001,1,"a","b"', b'"D","parcels","shop",450000000000000002,2,"c\r\n",\\N']
@@ -513,17 +513,17 @@ def test_tasks_take_each_file_once_in_order(piece: int | None) -> None:
         [], [0], [5] * 1000, [10**9, 1, 1, 10**9], [67 * 10**6] * 3, [33 << 20] * 6, list(range(0, 10**8, 10**6)),
     ):  # fmt: skip
         files = [
-            SegmentFile(SegmentRef(str(n), size, ""), str(n), json_context(), 1, pieces=size // (piece or size + 1) + 1)
+            SegmentFile(segment("d/t/1"), SegmentRef(str(n), size, ""), json_context(), size // (piece or size + 1) + 1)
             for n, size in enumerate(sizes)
         ]
         groups, taken = _groups(files, 2), dict[str, list[tuple[int, int | None]]]()
         for file in itertools.chain.from_iterable(groups):
-            taken.setdefault(file.segment, []).append(file.context.pieces)
-        assert [*taken] == [file.segment for file in files]
+            taken.setdefault(file.ref.path, []).append(file.context.pieces)
+        assert [*taken] == [file.ref.path for file in files]
         for pieces in taken.values():
             starts, stops = zip(*pieces, strict=True)
             assert starts == (0, *stops[:-1]) and stops[-1] is None
-        assert all(len({file.segment for file in group}) == len(group) for group in groups)
+        assert all(len({file.ref.path for file in group}) == len(group) for group in groups)
         weights = [sum((_stop(file) - file.context.pieces[0]) * _weight(file) for file in group) for group in groups]
         assert all(groups) and len(groups) <= max(4, 2 * -(-sum(weights) // 2**28))
         assert max(weights, default=0) <= sum(weights) / max(1, len(groups)) + max(map(_weight, files), default=0) + 1
@@ -556,7 +556,7 @@ def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
     content = b"a line\n" * 2_000_000
     (tmp_path / "a").write_bytes(content)
     ref = SegmentRef("a", len(content), None)
-    ((_, parts),) = read_in_parts(tmp_path.as_uri(), StorageConfig(), [ref])
+    (parts,) = read_in_parts(tmp_path.as_uri(), StorageConfig(), [ref])
     found = list(parts)
     assert len(found) == 2 and b"".join(found) == content
     too_large = [SegmentRef("a", 1 << 31, None)]

@@ -75,9 +75,10 @@ class Events:
         return pa.Table.from_pylist([{"segment": name, "events": 1} for name in names], COUNTS)
 
     mark_decoded: Any = events.Events.mark_decoded
+    decode: Any = events.Events.decode
 
-    def decode(self, session: object, files: Sequence[SegmentFile], *_: object) -> DecodedFiles:
-        names = [file.segment for file in files]
+    def named(self, files: Sequence[SegmentFile], *_: object) -> DecodedFiles:
+        names = [file.segment.segment for file in files]
         self.read += names
         return DecodedFiles(names, [], dict.fromkeys(names, 1))
 
@@ -276,7 +277,7 @@ class Play:
         )
         self.do_dump("0", "a", "b")
         Sink(self.lake.sink, checkpoint=10)
-        monkeypatch.setattr(dump, "decode_segments", self.events.decode)
+        self.events.decode = self.events.named
         monkeypatch.setattr(FeedRun, "spark", None)
 
     def run(self, again: Sequence[str] = ()) -> FeedRun:
@@ -376,14 +377,14 @@ def test_rows_are_typed_where_that_counts(
     """Of tables with no other events, and without lists, whose fields get other ids. Decoding does not fail with it."""
     play, tried = Play(tmp_path, monkeypatch), list[set[str]]()
 
-    def decode(_: object, files: Sequence[SegmentFile], *rest: Any) -> DecodedFiles:
-        typing = rest[3] if len(rest) > 3 else None
+    def decode(files: Sequence[SegmentFile], *rest: Any) -> DecodedFiles:
+        typing = rest[2] if len(rest) > 2 else None
         tried.append(set() if typing is None else {name for _, name in typing.args[0]})
         if typing and fails:
             raise PySparkException("the task is gone")
-        return play.events.decode(None, files)
+        return play.events.named(files)
 
-    monkeypatch.setattr(dump, "decode_segments", decode)
+    play.events.decode = decode
     play.do_dump("0", "a", "b")
     vectors = [dumps.DumpTable("d", "v", {"id": "int PRIMARY KEY", "e": "vector(3)"}, [(1, "[1,2,3]")])]
     dumps.dumpling(play.directory, vectors, status=dumps.dumpling_status("tidb-binlog", TSO))
@@ -407,7 +408,7 @@ def test_files_that_no_table_takes_are_deleted(tmp_path: Path, monkeypatch: pyte
     def committed(*_: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(dump, "decode_segments", lambda *_: DecodedFiles(typed=[part]))
+    play.events.decode = lambda *_: DecodedFiles(typed=[part])
     monkeypatch.setattr(play.events, "commit", committed)
     play.begun = False
     with pytest.raises(Crash):

@@ -311,7 +311,7 @@ class TypingTask:
             self._give_up(update)
         else:
             names = [column.name for column in update.key]
-            rows = keyed_events.keyed_texts(decoded, file.segment, update.table_no, names)
+            rows = keyed_events.keyed_texts(decoded, file.segment.segment, update.table_no, names)
             of, last = self._waiting[-1] if self._waiting else (update, rows)
             if of is not update or last.schema != rows.schema or self._bytes >= 2 * ROW_GROUP_BYTES:
                 self.parts()

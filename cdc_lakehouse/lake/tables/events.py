@@ -3,7 +3,7 @@
 Tasks write its data files (`EventWriter`); a batch is one commit. The table's properties say which batches were
 committed (`segments.Appended`), so that a run after a crash can tell, whatever has become of the snapshots.
 
-Decoding tasks read files of a sink or a dump, decode them and write data files (`decode_segments`), applying tasks read
+Decoding tasks read files of a sink or a dump, decode them and write data files (`Events.decode`), applying tasks read
 them. Files of a failed task are never committed, and so never read. Rejected records are returned to the driver, the
 first ones of each file one by one.
 """
@@ -41,7 +41,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, SourceError, TransientError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.tables.segments import DECODED, Appended, Segment, Segments, has_other_content
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Appended, Segment, Segments, has_other_content
 from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
@@ -223,6 +223,32 @@ class Events:
         """Return a writer of events for tasks; `commit` takes the files that it writes."""
         return EventWriter(lake_files.TableFiles.of(self._load(), self._lake))
 
+    def decode(
+        self, files: Sequence[SegmentFile], read: Read, decode: Decode, typing: Callable[[int], Any] | None = None
+    ) -> DecodedFiles:
+        """Decode files. `typing` begins what each of so many tasks makes of rows beside events (see
+        `update_tasks.TypingTask`)."""
+        is_small = fits_driver([file.ref.size for file in files])
+        groups = [[*files]] if is_small else _groups(files, self._spark().sparkContext.defaultParallelism)
+        begun = None if typing is None else functools.partial(typing, len(groups))
+        work, found = functools.partial(_decode, read, decode, self.writer(), begun), DecodedFiles()
+        rejected: list[Rejected] = []
+        for each in run_tasks(None if is_small else self._spark(), groups, work):
+            found.data_files += each.data_files
+            found.lines.update(each.lines)
+            found.strict.update(each.strict)
+            found.further.update(each.further)
+            found.typed += each.typed
+            rejected += each.rejected
+        for segment, of_segment in itertools.groupby(rejected, lambda each: each.segment):
+            listed = [*of_segment]
+            further = found.further[segment] + len(listed[LISTED_PER_SEGMENT:])
+            found.rejected += listed[:LISTED_PER_SEGMENT]
+            if further:
+                message = f"{listed[0].message} ({further} further lines of the segment, not listed one by one)"
+                found.rejected.append(replace(listed[0], line=None, message=message, raw=None, count=further))
+        return found
+
     @functools.cached_property
     def appended(self) -> Appended:
         """The batches in the table, as this run found and left them."""
@@ -356,19 +382,20 @@ _GROUP_BYTES: Final = 128 * 1024 * 1024
 _REJECTED: Final = [event_schema.DECODED.get_field_index(name) for name in ("line", "problem", "value")]
 _PROBLEM: Final = _REJECTED[1]
 
+Read = Callable[[Sequence[SegmentRef]], Iterator[Any]]
+"""Yields the content of each file, in a task."""
+Decode = Callable[[Any, Any], Iterator[pa.RecordBatch]]
+"""Yields batches of `event_schema.DECODED` for a content and a file's context."""
+
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A segment that is a file: the location of its content (`ref`), what its decoder needs (`context`), and the values
-    that all of its events share. Tasks can share it by its `pieces`."""
+    """A segment that is a file: the location of its content (`ref`), and what its decoder needs (`context`). Tasks can
+    share it by its `pieces`."""
 
+    segment: Segment
     ref: SegmentRef
-    segment: str
     context: FileContext | DumpContext
-    table_version: int | None
-    physical_partition: int | None = None
-    feed_date: str | None = None
-    synthetic: bool = False
     pieces: int = 1
 
 
@@ -390,69 +417,30 @@ class DecodedFiles:
         return [replace(s, lines=self.lines.get(s.segment), strict=self.strict.get(s.segment)) for s in segments]
 
 
-def decode_segments(
-    spark: Callable[[], SparkSession],
-    files: Sequence[SegmentFile],
-    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
-    decode: Callable[[Any, Any], Iterator[pa.RecordBatch]],
-    writer: EventWriter,
-    typing: Callable[[int], Any] | None = None,
-) -> DecodedFiles:
-    """Decode files. `typing` begins what each of so many tasks makes of rows beside events (see
-    `update_tasks.TypingTask`).
-
-    `read` yields segments with their contents in tasks; `decode` yields batches with the columns of
-    `event_schema.DECODED` for a content and a file's context."""
-    is_small = fits_driver([file.ref.size for file in files])
-    groups = [[*files]] if is_small else _groups(files, spark().sparkContext.defaultParallelism)
-    begun = None if typing is None else functools.partial(typing, len(groups))
-    work, found = functools.partial(_decode, read, decode, writer, begun), DecodedFiles()
-    rejected: list[Rejected] = []
-    for each in run_tasks(None if is_small else spark(), groups, work):
-        found.data_files += each.data_files
-        found.lines.update(each.lines)
-        found.strict.update(each.strict)
-        found.further.update(each.further)
-        found.typed += each.typed
-        rejected += each.rejected
-    for segment, of_segment in itertools.groupby(rejected, lambda each: each.segment):
-        listed = [*of_segment]
-        further = found.further[segment] + len(listed[LISTED_PER_SEGMENT:])
-        found.rejected += listed[:LISTED_PER_SEGMENT]
-        if further:
-            message = f"{listed[0].message} ({further} further lines of the segment, not listed one by one)"
-            found.rejected.append(replace(listed[0], line=None, message=message, raw=None, count=further))
-    return found
-
-
 def _decode(
-    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
-    decode: Callable[[Any, Any], Iterator[pa.RecordBatch]],
-    writer: EventWriter,
-    typing: Callable[[], Any] | None,
-    files: Sequence[SegmentFile],
+    read: Read, decode: Decode, writer: EventWriter, typing: Callable[[], Any] | None, files: Sequence[SegmentFile]
 ) -> Iterator[DecodedFiles]:
     """Decode the files of a task, one after the other."""
     found, typed = DecodedFiles(), None if typing is None else typing()
 
     def events() -> Iterator[pa.RecordBatch]:
-        for file, (_, content) in zip(files, read([file.ref for file in files]), strict=True):
-            left, context = LISTED_PER_SEGMENT, file.context
-            found.lines[file.segment] += 0  # An empty file is counted.
-            found.strict[file.segment] += 0
-            for batch in _of_file(file, decode(content, context)):
+        for file, content in zip(files, read([file.ref for file in files]), strict=True):
+            left, context, segment = LISTED_PER_SEGMENT, file.context, file.segment.segment
+            found.lines[segment] += 0  # An empty file is counted.
+            found.strict[segment] += 0
+            for batch in _of_file(segment, decode(content, context)):
                 sound = batch
-                found.lines[file.segment] += batch.num_rows
-                found.strict[file.segment] += batch.column("strict").true_count
+                found.lines[segment] += batch.num_rows
+                found.strict[segment] += batch.column("strict").true_count
                 if batch.column(_PROBLEM).null_count < batch.num_rows:
                     bad = batch.filter(batch.column(_PROBLEM).is_valid())
                     first = bad.slice(0, left)
                     columns = (first.column(place).to_pylist() for place in _REJECTED)
                     for line, problem, value in zip(*columns, strict=True):
-                        of = file.segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
+                        of = segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
                         found.rejected.append(Rejected(*of, context.database, context.table, 1))
                     left -= first.num_rows
-                    found.further[file.segment] += bad.num_rows - first.num_rows
+                    found.further[segment] += bad.num_rows - first.num_rows
                     sound = batch.filter(batch.column(_PROBLEM).is_null())
                 if sound.num_rows:
                     if typed is not None:
@@ -469,29 +457,23 @@ def _decode(
     yield found
 
 
-def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _of_file(segment: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Set the segment of errors that concern the file and not the whole store."""
     try:
         yield from batches
     except SourceError as error:
         if error.segment is not None or error.table is not None:
-            error.segment = file.segment
+            error.segment = segment
         raise
 
 
 def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
     """Convert decoded records to events with the columns of `NEW_EVENTS` (with `synthetic` for a synthetic file).
     Values that all share are dictionaries of one entry."""
-    common = {
-        "feed_date": file.feed_date,
-        "schema_name": file.context.database,
-        "table_name": file.context.table,
-        "table_version": file.table_version,
-        "physical_partition": file.physical_partition,
-        "segment": file.segment,
-    }
-    count = decoded.num_rows
-    schema = SYNTHETIC_EVENTS if file.synthetic else NEW_EVENTS
+    of, names, count = file.segment, ("feed_date", "table_version", "physical_partition", "segment"), decoded.num_rows
+    common = {"schema_name": file.context.database, "table_name": file.context.table}
+    common |= {name: getattr(of, name) for name in names}
+    schema = SYNTHETIC_EVENTS if of.kind == DUMP else NEW_EVENTS
     none, first = pa.nulls(count, pa.int32()), pa.array(np.zeros(count, np.int32))
     columns: list[pa.Array] = []
     for each in schema:

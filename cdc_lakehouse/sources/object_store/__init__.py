@@ -563,9 +563,7 @@ class SegmentRef(NamedTuple):
     etag: str | None
 
 
-def read_in_parts(
-    root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
-) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+def read_in_parts(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[Iterator[bytes]]:
     """Yield the content of each segment below the URI `root`, in order, in parts. For a file on a disk one part at a
     time is in memory: allocating memory for the whole file takes longer than reading it."""
     store = shared_store(root, storage)
@@ -574,7 +572,7 @@ def read_in_parts(
             if segment.size > SEGMENT_LIMIT:
                 advice = "let the changefeed write smaller files (file-size)"
                 raise SourceError(f"the file is larger than {SEGMENT_LIMIT} bytes", segment=segment.path, advice=advice)
-            yield segment, store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
+            yield store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
         return
     # Whole; small ones are requested ahead, because each response takes time.
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
@@ -585,9 +583,8 @@ def read_in_parts(
                 segment = left.popleft()
                 content = pool.submit(store.read, segment.path, limit=SEGMENT_LIMIT, etag=segment.etag)
                 asked.append((segment, content))
-            segment, content = asked.popleft()
             try:
-                yield segment, iter([content.result()])
+                yield iter([asked.popleft()[1].result()])
             except CdcError:
                 pool.shutdown(cancel_futures=True)
                 raise
