@@ -7,10 +7,10 @@ import datetime
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -31,12 +31,12 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.events import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.schema_history import Frontiers
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles, attempt
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
 from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, SegmentRef, read_in_parts
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, read_in_parts
 from cdc_lakehouse.sources.sink import listing as walk
 from cdc_lakehouse.sources.sink import paths
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint
@@ -146,26 +146,22 @@ class Sink(LogSource):
                 watched.add(row.segment.rpartition("/")[0])
             elif row.error_class == problems.UNREADABLE_INDEX:
                 watched.add(row.segment.rpartition("/meta/")[0])
-        frontier = run.frontiers.last()
-        reason = "it is the first time" if frontier is None else self._reason_for_all(frontier, len(watched), shown_ts)
-
-        def found(listing: Listing) -> tuple[TakenNames, LastFiles]:
+        since = run.frontiers.last()
+        reason = "it is the first time" if since is None else self._reason_for_all(since, len(watched), shown_ts)
+        while True:
+            if reason is not None:
+                run.log.info("listing the whole sink: %s", reason)
+                since = None
+            listing = self._list() if since is None else walk.list_new(run.store, source, since, watched)
             self._schemas = SchemaFiles(run, listing.schemas)
             taken = TakenNames.of(run.feed.tables, self._schemas.history, run.last_cut.checkpoint_ts)
-            return taken, check_last_files(run, listing, self._checkpoint_ts)
-
-        if frontier is not None and reason is None:
-            listing = walk.list_new(run.store, source, frontier, watched)
-            taken, last = found(listing)
-            if not last.missing.keys() <= missing:
+            last = check_last_files(run, listing, self._checkpoint_ts)
+            if since is not None and not last.missing.keys() <= missing:
                 reason = "an index file names a data file that is not where it is expected"
-            elif frontier.settings != walk.settings_digest(run.feed, taken.earlier):
+            elif since is not None and since.settings != walk.settings_digest(run.feed, taken.earlier):
                 reason = "other names of tables are taken, for tables were renamed"
             else:
-                return listing, taken, last, frontier
-        run.log.info("listing the whole sink: %s", reason)
-        listing = self._list()
-        return listing, *found(listing), None
+                return listing, taken, last, since
 
     def _reason_for_all(self, frontier: walk.Frontier, watched: int, shown_ts: int) -> str | None:
         run = self._run
@@ -197,10 +193,10 @@ class Sink(LogSource):
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
-        form = FILE_FORMATS[source.protocol]
+        form, is_local = FILE_FORMATS[source.protocol], raw.store.uri.startswith("file:")
         faults = raw.keep(segments)
-        if raw.store.uri.startswith("file:"):  # Elsewhere a check costs a request, and the tasks report it.
-            faults |= find_unreadable(raw, [segment for segment in segments if segment.segment not in faults])
+        if is_local:  # Elsewhere a check costs a request, and the tasks report it.
+            faults |= raw.unreadable([segment for segment in segments if segment.segment not in faults])
 
         def prepare(readable: Sequence[Segment]) -> tuple[DecodeFiles, Mapping[str, str]]:
             layouts, unknown = dict[str, tuple[str, ...]](), dict[str, str]()
@@ -219,12 +215,11 @@ class Sink(LogSource):
             def decode(ready: Sequence[Segment]) -> DecodedFiles:
                 files: list[SegmentFile] = []
                 for each in ready:
-                    ref = SegmentRef(raw.place(each), each.size, raw.etag(each))
                     layout, end_ts = layouts.get(each.segment), end_ts_at(each.landed_at)
                     context = FileContext(each.database or "", each.table or "", source.csv, layout, end_ts)
                     # Elsewhere it takes longer to ask for a file twice than to decode it.
-                    pieces = -(-each.size // form.piece) if form.piece and raw.store.uri.startswith("file:") else 1
-                    files.append(SegmentFile(each, ref, context, max(1, pieces)))
+                    pieces = -(-each.size // form.piece) if form.piece and is_local else 1
+                    files.append(SegmentFile(each, raw.ref(each), context, max(1, pieces)))
                 read = functools.partial(read_in_parts, raw.store.uri, run.lake.storage)
                 return run.events.decode(files, read, form.decode)
 
@@ -232,8 +227,8 @@ class Sink(LogSource):
 
         def find_faults(readable: Sequence[Segment], error: SourceError) -> Mapping[str, str]:
             # A check of each segment does not find all, such as one that is too large.
-            named = [each for each in readable if error.segment in (each.segment, raw.place(each))]
-            return find_unreadable(raw, readable) or {each.segment: error.advised for each in named}
+            named = [each for each in readable if error.segment in (each.segment, raw.ref(each).path)]
+            return raw.unreadable(readable) or {each.segment: error.advised for each in named}
 
         return append_files(run, segments, faults, prepare, find_faults)
 
@@ -254,7 +249,7 @@ class Sink(LogSource):
 
     def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
-        unreadable = find_unreadable(run.raw, segments)
+        unreadable = run.raw.unreadable(segments)
         if unreadable:
             segment, reason = next(iter(unreadable.items()))
             message = f"cannot decode {plural(len(unreadable), 'segment')} again: {reason}"
@@ -390,28 +385,6 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
 
 # What is known of files beside their rows: parts that are missing, rows that came again, columns of csv, schemas.
 
-_Read = TypeVar("_Read", bytes, str)
-
-
-def _attempt(read: Callable[[], _Read]) -> _Read | SourceError:
-    """Read a file, or return why it cannot be read. Raises an error of the whole store."""
-    try:
-        return read()
-    except SourceError as error:
-        if error.segment is None:
-            raise
-        return error
-
-
-def find_unreadable(raw: SourceFiles, segments: Sequence[Segment]) -> dict[str, str]:
-    """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
-    ones."""
-    with ThreadPoolExecutor(walk.AT_ONCE) as pool:
-        heads = pool.map(lambda segment: _attempt(lambda: raw.head(segment, 1)), segments)
-        found = zip(segments, heads, strict=True)
-        return {segment.segment: head.advised for segment, head in found if isinstance(head, SourceError)}
-
-
 _LINE_ENDS: Final = (b"\n", b"\r")
 _LOOKED_AT: Final = 8
 """The most later files at which the rows of one that was cut off are looked for."""
@@ -475,7 +448,8 @@ def _redelivery(run: FeedRun, cut: Segment) -> Sequence[Segment]:
 
 def _content(raw: SourceFiles, segment: Segment) -> bytes | None:
     """Read a segment; return None when it cannot be read or has changed."""
-    read = _attempt(lambda: raw.store.read(raw.place(segment), limit=SEGMENT_LIMIT, etag=raw.etag(segment)))
+    ref = raw.ref(segment)
+    read = attempt(lambda: raw.store.read(ref.path, limit=SEGMENT_LIMIT, etag=ref.etag))
     return None if isinstance(read, SourceError) else read
 
 
@@ -531,11 +505,6 @@ class SchemaFiles:
         history = History()
         history.apply(changes.values())
         return history
-
-    @functools.cached_property
-    def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
-        """The version that each file describes, by table and commit-ts."""
-        return self.history.described()
 
     @functools.cached_property
     def by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
@@ -607,7 +576,7 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
     passing = [each for each in listing.indexes if each.modified < covered]
     indexes = [each for each in passing if passed <= each.modified or each.path in before]
     with ThreadPoolExecutor(walk.AT_ONCE) as pool:
-        names = list(pool.map(lambda index: _attempt(lambda: paths.read_index(run.store, index)), indexes))
+        names = list(pool.map(lambda index: attempt(lambda: paths.read_index(run.store, index)), indexes))
     last, unreadable = dict[str, paths.IndexFile](), dict[str, str]()
     for index, name in zip(indexes, names, strict=True):
         if isinstance(name, str):
@@ -728,12 +697,11 @@ _FILES_READ: Final = 5
 _SMALLEST_TSO: Final = 1 << 40
 
 
-@dataclass
-class _Columns:
+class _Columns(NamedTuple):
     """The columns of a table version's rows, or the reason why there are none. `mistake` is a reason that an option of
     the configuration causes; `by_header` says that a header gives them."""
 
-    layout: tuple[str, ...] | None = None
+    layout: tuple[str, ...] | None
     reason: str = ""
     mistake: str | None = None
     by_header: bool = False
@@ -749,13 +717,14 @@ def find_layouts(
         assert segment.table_version is not None, segment.segment
         groups[paths.table_directory(segment.segment, segment.table_version), segment.table_version].append(segment)
     layouts, reasons, mistakes = dict[str, tuple[str, ...]](), dict[str, str](), dict[str, str]()
-    changes = files.by_place  # Before there are threads.
+    changes, described = files.by_place, files.history.described()  # Before there are threads.
 
     def columns_of(place: tuple[str, int]) -> _Columns:
         if (change := changes.get(place)) is None:
             reason = f"the schema file of version {place[1]} is missing or cannot be used, so its rows cannot be read"
-            return _Columns(reason=reason)
-        return _columns(run.raw, options, change, groups[place], _candidates(run.feed, files, change))
+            return _Columns(None, reason)
+        possible = _candidates(run.feed, change, described.get((change.name, change.commit_ts)))
+        return _columns(run.raw, options, change, groups[place], list(possible))
 
     with ThreadPoolExecutor(walk.AT_ONCE) as pool:  # In a store, each read is a request.
         found = list(pool.map(columns_of, groups))
@@ -778,7 +747,7 @@ def find_layouts(
     return layouts, reasons
 
 
-def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+def _candidates(feed: FeedConfig, change: SchemaChange, version: TableVersion | None) -> Iterator[tuple[str, ...]]:
     """Yield the columns that rows may have, the most certain first."""
     yield (names := tuple(column.name for column in change.columns))
     visible = tuple(name for name in names if not name.lower().startswith("_v$_"))
@@ -786,7 +755,6 @@ def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> I
     if configured is not None:
         virtual = {name.lower() for name in configured}
         yield tuple(name for name in visible if name.lower() not in virtual)
-    version = files.versions.get((change.name, change.commit_ts))
     if version is not None:
         carried = {column.name for column in version.carried}
         yield tuple(name for name in names if name in carried)
@@ -795,41 +763,38 @@ def _candidates(feed: FeedConfig, files: SchemaFiles, change: SchemaChange) -> I
 
 def _columns(
     raw: SourceFiles, options: CsvOptions, change: SchemaChange, group: Sequence[Segment],
-    candidates: Iterator[tuple[str, ...]],
+    possible: Sequence[tuple[str, ...]],
 ) -> _Columns:  # fmt: skip
     """Find the columns that a first row of the files fits. Without a row, none matter."""
-    known = tuple(column.name for column in change.columns)
-    leading = 4 + options.output_old_value + options.output_handle_key
-    possible: list[tuple[str, ...]] | None = None
-    found = _Columns(known)
+    known, leading = len(change.columns), 4 + options.output_old_value + options.output_handle_key
+    found = _Columns(possible[0])
     for segment in [segment for segment in group if segment.size][:_FILES_READ]:
-        head = raw.head(segment, HEAD)
-        fields = first_row(head, options, whole=len(head) < HEAD)
-        if fields is None and len(head) == HEAD:
-            head = raw.head(segment, _WHOLE)
-            fields = first_row(head, options, whole=len(head) < _WHOLE)
+        for size in (HEAD, _WHOLE):
+            head = raw.head(segment, size)
+            fields = first_row(head, options, whole=len(head) < size)
+            if fields is not None or len(head) < size:
+                break
         if fields is None:
             # Its records are reported one by one, unless it is the same with all files.
-            found.mistake = "no record is csv by the options delimiter and quote"
+            found = found._replace(mistake="no record is csv by the options delimiter and quote")
             continue
         values = len(fields) - leading
-        found.mistake = _mistake(options, fields, values - len(known))
-        if found.mistake is not None:
-            found.layout, found.reason = None, found.mistake
+        if (mistake := _mistake(options, fields, values - known)) is not None:
+            found = _Columns(None, mistake, mistake)
             continue
         header = header_names(head, options)
         if header is not None and len(header) - leading == values:
             return _Columns(tuple(header[leading:]), by_header=True)
-        possible = list(candidates) if possible is None else possible
-        if fitting := [names for names in possible if len(names) == values]:
-            return _Columns(fitting[0])
-        schema = f"the schema file of version {change.commit_ts} {plural(len(known), 'column')}"
-        found.layout, found.reason = None, f"the rows have {plural(values, 'value')}, {schema}"
-        if values < len(known):
-            found.reason += (
+        if (fitting := next((names for names in possible if len(names) == values), None)) is not None:
+            return _Columns(fitting)
+        schema = f"the schema file of version {change.commit_ts} {plural(known, 'column')}"
+        reason = f"the rows have {plural(values, 'value')}, {schema}"
+        if values < known:
+            reason += (
                 ", and nothing in the log says which are virtual generated columns, which TiCDC does not write: name "
                 f'them in tables.settings."{change.database}.{change.table}".virtual_columns'
             )
+        found = _Columns(None, reason)
     return found
 
 

@@ -23,7 +23,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, SourceError
 from cdc_lakehouse.lake.current.update_tasks import UpdatedTable
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.events import COUNTS, DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, contents_of
+from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, SourceFiles, contents_of
 from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -147,7 +147,7 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     table = events_of(lake, rows, Appended(1, frozenset({1})))
     (lake.sink / gone).unlink()
     if not is_local:
-        monkeypatch.setattr("cdc_lakehouse.pipeline.sink.find_unreadable", lambda *_: dict[str, str]())
+        monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: dict[str, str]())
     run, appended = lake.run(), list[int]()
     vars(run.events).update(writer=Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
     ((_, segments),) = run.segments.undecoded("file").items()

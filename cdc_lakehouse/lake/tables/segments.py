@@ -19,10 +19,10 @@ import datetime
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -30,11 +30,18 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import BATCH, UNMARKED
 from cdc_lakehouse.lake.tables.small_table import ALL, SmallTable, Where, schema_of
-from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, StoredObject, UnreadableDirectory, open_store
+from cdc_lakehouse.sources.object_store import (
+    SEGMENT_LIMIT,
+    ObjectStore,
+    SegmentRef,
+    StoredObject,
+    UnreadableDirectory,
+    open_store,
+)
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
 
@@ -401,10 +408,31 @@ def totals(rows: pa.Table) -> Totals:
 # Read the content of segments, from the source or from an archive that keeps copies in the warehouse.
 
 _COPIES_AT_ONCE: Final = 4
+_READ_AT_ONCE: Final = 16
 _NOT_LISTED: Final = (
     "let this user list and read that directory of the warehouse; until then old copies (keep_archive_days) and "
     "segments (keep_segments_days) are not removed"
 )
+
+
+_Result = TypeVar("_Result")
+
+
+def attempt(read: Callable[[], _Result]) -> _Result | SourceError:
+    """Read a file, or return why it cannot be read. Raises an error of the whole store."""
+    try:
+        return read()
+    except SourceError as error:
+        if error.segment is None:
+            raise
+        return error
+
+
+def _faults(read: Callable[[Segment], object], segments: Sequence[Segment], at_once: int) -> dict[str, str]:
+    with ThreadPoolExecutor(at_once) as pool:
+        results = pool.map(lambda segment: attempt(lambda: read(segment)), segments)
+        found = zip(segments, results, strict=True)
+        return {segment.segment: result.advised for segment, result in found if isinstance(result, SourceError)}
 
 
 class SourceFiles:
@@ -413,17 +441,19 @@ class SourceFiles:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
-    def place(self, segment: Segment) -> str:
-        """Return the path of a segment's content in the store."""
-        return segment.segment
-
-    def etag(self, segment: Segment) -> str | None:
-        """Return the ETag that a read must match; None for copies, which never change."""
-        return segment.etag
+    def ref(self, segment: Segment) -> SegmentRef:
+        """Return where a segment's content is. Copies have no ETag, as they never change."""
+        return SegmentRef(segment.segment, segment.size, segment.etag)
 
     def head(self, segment: Segment, size: int) -> bytes:
         """Return the first bytes of a segment's content. Raises `SourceError` when it cannot be read or has changed."""
-        return self.store.head(self.place(segment), size, etag=self.etag(segment))
+        ref = self.ref(segment)
+        return self.store.head(ref.path, size, etag=ref.etag)
+
+    def unreadable(self, segments: Sequence[Segment]) -> dict[str, str]:
+        """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
+        ones."""
+        return _faults(lambda segment: self.head(segment, 1), segments, _READ_AT_ONCE)
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
         """Make sure that the contents stay readable; return the reasons of failures by segment."""
@@ -440,21 +470,18 @@ class Archive(SourceFiles):
         self._lake = lake
         self._source = source
 
-    def place(self, segment: Segment) -> str:
+    def ref(self, segment: Segment) -> SegmentRef:
         assert segment.etag is not None, segment.segment
         content = hashlib.sha256(segment.etag.encode()).hexdigest()[:16]
         # Every store and every reader takes such a path unchanged.
         escaped = quote(segment.segment).replace("~", "~7E").replace("%", "~")
-        return f"{self._directory}{escaped}.{content}"
-
-    def etag(self, segment: Segment) -> str | None:
-        return None
+        return SegmentRef(f"{self._directory}{escaped}.{content}", segment.size, None)
 
     def has(self, segment: Segment) -> bool:
         """Whether the archive has a complete copy of the segment."""
         try:
             return len(self.head(segment, segment.size + 1)) == segment.size
-        except (ObjectMissingError, SourceError):
+        except SourceError:
             return False
 
     def copies(self) -> list[StoredObject]:
@@ -469,16 +496,9 @@ class Archive(SourceFiles):
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
         """Copy the contents that are not in the archive yet, in the version that was listed."""
 
-        def copy(segment: Segment) -> tuple[str, str | None]:
-            try:
-                if not self.has(segment):
-                    content = self._source.read(segment.segment, limit=SEGMENT_LIMIT, etag=segment.etag)
-                    self._lake.write(f"{self.store.uri}/{self.place(segment)}", content)
-            except SourceError as error:
-                if error.segment is None:
-                    raise
-                return segment.segment, error.advised
-            return segment.segment, None
+        def copy(segment: Segment) -> None:
+            if not self.has(segment):
+                content = self._source.read(segment.segment, limit=SEGMENT_LIMIT, etag=segment.etag)
+                self._lake.write(f"{self.store.uri}/{self.ref(segment).path}", content)
 
-        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-            return {path: reason for path, reason in pool.map(copy, segments) if reason is not None}
+        return _faults(copy, segments, _COPIES_AT_ONCE)

@@ -32,10 +32,9 @@ import datetime
 import functools
 import hashlib
 import json
-import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,11 +97,6 @@ class KnownTable:
     irregular: bool
     places: tuple[str, ...]
     sequences: tuple[FileSequence, ...]
-
-    @property
-    def requests(self) -> int:
-        """The number of requests that look for what is new in it."""
-        return 1 + len(self.places) + len({sequence.place for sequence in self.sequences})
 
     def is_closed_version(self, version: str) -> bool:
         """Whether a directory is a version before the last DDL, which gains no files. Timestamps have the same length
@@ -265,99 +259,88 @@ REQUEST: Final = 50
 
 _AFTER_DIGITS: Final = ":"
 
-_Found = list[StoredObject | UnreadableDirectory]
-
-
-_Result = tuple[_Found, Sequence[Callable[[], Any]]]
-"""The objects that a step found, and the steps that follow from it. A step makes one request, rarely two."""
+_Found = StoredObject | UnreadableDirectory
+_Step = partial[Iterator[Any]]
+"""Makes one request, rarely two, and gives the objects that it found and the steps that follow from it."""
 
 
 def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
     """List what the sink holds beyond its frontier, some of the known files, all schema files, and all of the watched
     directories. Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written
     with another layout."""
-    walk = _Walk(store, source, frontier)
-    steps: list[Callable[[], Any]] = [partial(walk.above_tables, "")]
-    steps += (partial(walk.whole, f"{path}/") for path in set(watched))
-    objects: dict[str, StoredObject | UnreadableDirectory] = {}
+    walk, objects = _Walk(store, source, frontier), dict[str, _Found]()
+
+    def take(step: _Step) -> list[_Found | _Step]:
+        return list(step())
+
+    steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # One level after the other: the directories are only a few levels deep.
         while steps:
-            results: list[_Result] = list(pool.map(operator.call, steps))
-            steps = [step for _, following in results for step in following]
-            objects.update((each.path, each) for found, _ in results for each in found)
+            results = [each for found in pool.map(take, steps) for each in found]
+            steps = [each for each in results if isinstance(each, partial)]
+            objects.update((each.path, each) for each in results if not isinstance(each, partial))
     return classify(objects.values(), source, frontier.by_directory)
 
 
 class _Walk:
     def __init__(self, store: ObjectStore, source: StorageSinkSource, frontier: Frontier) -> None:
-        self._store = store
-        self._source = source
-        self._frontier = frontier
-        self._above = {
-            "/".join(parts[:depth])
-            for table in frontier.tables
-            for parts in [table.directory.split("/")]
-            for depth in range(1, len(parts))
-        }
+        self._store, self._source, self._frontier = store, source, frontier
+        parts = [table.directory.split("/") for table in frontier.tables]
+        self._above = {"/".join(each[:depth]) for each in parts for depth in range(1, len(each))}
 
-    def whole(self, prefix: str, after: str | None = None) -> _Result:
-        return list(self._store.list(prefix, after)), []
+    def whole(self, prefix: str, after: str | None = None) -> Iterator[_Found]:
+        return self._store.list(prefix, after)
 
-    def above_tables(self, prefix: str) -> _Result:
-        names, unreadable = self._names(prefix)
-        steps: list[Callable[[], _Result]] = []
-        for path in (f"{prefix}{name}" for name in names):
+    def above_tables(self, prefix: str) -> Iterator[_Found | _Step]:
+        for name in (yield from self._names(prefix)):
+            path = f"{prefix}{name}"
             table = self._frontier.by_directory.get(path)
-            if table is None and path in self._above:
-                steps.append(partial(self.above_tables, f"{path}/"))
-            elif table is None or table.irregular or table.files <= REQUEST * table.requests:
-                # The whole table costs no more than the requests that look for what is new in it. Tables that lie below
-                # another one (`t/7` below `t`) are not known there, and are therefore listed completely.
-                steps.append(partial(self.whole, f"{path}/"))
-            else:
-                steps.append(partial(self.table, table))
-        return unreadable, steps
+            if table is None:
+                # Tables that lie below another one (`t/7` below `t`) are not known there, and are listed completely.
+                yield partial(self.above_tables if path in self._above else self.whole, f"{path}/")
+                continue
+            requests = 1 + len(table.places) + len({sequence.place for sequence in table.sequences})
+            is_dear = table.files > REQUEST * requests and not table.irregular
+            yield partial(self.table, table) if is_dear else partial(self.whole, f"{path}/")
 
-    def table(self, table: KnownTable) -> _Result:
+    def table(self, table: KnownTable) -> Iterator[_Found | _Step]:
         prefix = f"{table.directory}/"
-        names, unreadable = self._names(prefix)
-        steps: list[Callable[[], _Result]] = []
+        names = yield from self._names(prefix)
         if table.directory.endswith("/meta") or table.directory == "meta":
             # The schema files of the table's database are next to the table's own directories.
-            steps.append(partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}"))
+            yield partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}")
             names = [name for name in names if name < _AFTER_DIGITS]
         for name in names:
             if name in table.places:
-                steps.append(partial(self.place, table, name))
+                yield partial(self.place, table, name)
             elif not table.is_closed_version(name):
-                steps.append(partial(self.whole, f"{prefix}{name}/"))
-        return unreadable, steps
+                yield partial(self.whole, f"{prefix}{name}/")
 
-    def place(self, table: KnownTable, place: str) -> _Result:
+    def place(self, table: KnownTable, place: str) -> Iterator[_Found | _Step]:
         below = [known for known in table.places if known.startswith(f"{place}/")]
         files: Counter[str] = Counter()
         for sequence in table.sequences:
             files[sequence.place] += sequence.files
         if self._source.date_separator == "none" and place in files:
-            return self.data(table, place)[0], [partial(self.place, table, path) for path in below]
-        prefix = f"{table.directory}/{place}/"
-        names, unreadable = self._names(prefix)
-        dates: list[str] = []
-        steps: list[Callable[[], _Result]] = []
-        for name in names:
+            yield from self.data(table, place)
+            yield from (partial(self.place, table, path) for path in below)
+            return
+        prefix, dates = f"{table.directory}/{place}/", list[str]()
+        for name in (yield from self._names(prefix)):
             path = f"{place}/{name}"
             if path in below:
-                steps.append(partial(self.place, table, path))
+                yield partial(self.place, table, path)
             elif not re.fullmatch(DATES[self._source.date_separator], name):
-                steps.append(partial(self.whole, f"{prefix}{name}/"))
+                yield partial(self.whole, f"{prefix}{name}/")
             elif not self._frontier.is_closed_date(name) or path in files:
                 dates.append(path)
         if dates and not below and sum(files[date] for date in dates) <= REQUEST * (len(dates) - 1):
-            return unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")]
-        return unreadable, [*steps, *(partial(self.data, table, date) for date in dates)]
+            yield partial(self.whole, prefix, f"{table.directory}/{min(dates)}")
+        else:
+            yield from (partial(self.data, table, date) for date in dates)
 
-    def data(self, table: KnownTable, place: str) -> _Result:
+    def data(self, table: KnownTable, place: str) -> Iterator[_Found]:
         """List a directory of data files and their index files: from the last but one file on, unless that is
         inconclusive about earlier ones."""
         prefix = f"{table.directory}/{place}/"
@@ -371,14 +354,15 @@ class _Walk:
             return self.whole(prefix)
         changed = etags.get(f"{index}CDC.index", index_etag) != index_etag
         newer = etags[last] != known[0].etag or any(path > last and not path.startswith(index) for path in etags)
-        return self.whole(prefix) if changed and not newer else (found, [])
+        return self.whole(prefix) if changed and not newer else iter(found)
 
-    def _names(self, prefix: str) -> tuple[list[str], _Found]:
+    def _names(self, prefix: str) -> Generator[UnreadableDirectory, None, Sequence[str]]:
         try:
-            return list(self._store.directories(prefix)), []
+            return self._store.directories(prefix)
         except SourceError as error:
             if not prefix:
                 raise SourceUnreachableError(error.message, advice=error.advice) from error
             if error.segment is None:
                 raise  # Of the store, not of a directory.
-            return [], [UnreadableDirectory(prefix.rstrip("/"), error.message)]
+            yield UnreadableDirectory(prefix.rstrip("/"), error.message)
+            return ()
