@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
@@ -47,13 +46,9 @@ def require_few_rejected(run: FeedRun, landed_at: Collection[datetime.datetime] 
     rows = [row for row in run.quarantine.open() if row.error_class != BAD_VALUE]
     decoded = [s for s in run.segments.find(row.segment for row in rows).values() if s.state == DECODED]
     times = {s.segment: s.landed_at for s in decoded if landed_at is None or s.landed_at in landed_at}
-    found: dict[datetime.datetime, list[Quarantined]] = defaultdict(list)
-    for row in rows:
-        if row.segment in times:
-            found[times[row.segment]].append(row)
-    for at, rejected in sorted(found.items()):
-        count = sum(row.count for row in rejected)
-        if count > limit:
+    for at in sorted(set(times.values())):
+        rejected = [row for row in rows if times.get(row.segment) == at]
+        if (count := sum(row.count for row in rejected)) > limit:
             first = min(rejected, key=lambda row: (row.segment, row.line or 0))
             message = f"the run of {at:%Y-%m-%d %H:%M:%S} UTC quarantined {plural(count, 'row')}; "
             message += f"policy.max_quarantined_rows is {limit}, so nothing is applied or published. "
@@ -151,8 +146,7 @@ def publish(steps: Steps) -> Published:
         if life.dropped_ts is None or not is_purged(run.feed, life):
             continue
         try:
-            state = tables.find(life)
-            if state is not None:
+            if (state := tables.find(life)) is not None:
                 run.lake.on_write()
                 run.lake.catalog.purge_table(state.identifier.parts)
                 run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
@@ -186,15 +180,14 @@ class Steps:
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
         """Return the result of a step; it runs now, after those before it, unless it has run."""
         number = self._order.index(step)
-        landed = self.run.segments.kinds() & {FILE, OFFSETS} if not self._results else set[str]()
+        kinds = [] if self._results else self.run.segments.rows["kind"].unique().to_pylist()
+        landed = {FILE, OFFSETS}.intersection(kinds)
         if landed and self.run.source.kind not in landed:
             # Positions and commit-ts of what has landed cannot be ordered with those of this source.
             was, now = (_KINDS[kind] for kind in (*landed, self.run.source.kind))
-            raise ConfigurationError(
-                f"the source is {now} in the configuration, and the feed's lake is of {was}",
-                feed=self.run.feed.name,
-                advice="give the other source a feed of its own, with another name",
-            )
+            message = f"the source is {now} in the configuration, and the feed's lake is of {was}"
+            advice = "give the other source a feed of its own, with another name"
+            raise ConfigurationError(message, feed=self.run.feed.name, advice=advice)
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             if self.error is not None:

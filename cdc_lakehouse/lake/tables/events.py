@@ -41,7 +41,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, SourceError, TransientError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Appended, Segment, Segments, has_other_content
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, LANDED, Appended, Segment, Segments, has_other_content
 from cdc_lakehouse.sources.object_store import SegmentRef
 
 if TYPE_CHECKING:
@@ -166,14 +166,9 @@ class Events:
     """The table as one run writes it: on top of the batches that it found when it began."""
 
     def __init__(
-        self,
-        lake: Lake,
-        feed: str,
-        spark: Callable[[], SparkSession],
-        iceberg: Callable[[], IcebergJavaApi],
-        segments: Segments,
-        require_lease: Callable[[], None],
-    ) -> None:
+        self, lake: Lake, feed: str, spark: Callable[[], SparkSession], iceberg: Callable[[], IcebergJavaApi],
+        segments: Segments, require_lease: Callable[[], None],
+    ) -> None:  # fmt: skip
         self._lake, self._spark, self._iceberg = lake, spark, iceberg
         self._segments, self._require_lease = segments, require_lease
         self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
@@ -194,14 +189,13 @@ class Events:
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
         `earlier` snapshots (ids). Raises `TransientError` when one of them no longer exists."""
-        table, between = self._load(), {"commit_ts": (lowest, highest)}
+        table, between = self._lake.existing(self.identifier), {"commit_ts": (lowest, highest)}
 
         def of(id: int | None) -> EventReader:
             snapshot = None if id is None else table.snapshot_by_id(id)
             if id is not None and snapshot is None:
-                raise TransientError(
-                    f"another writer has just expired a snapshot of {self.identifier}: {id}", advice="run again"
-                )
+                message = f"another writer has just expired a snapshot of {self.identifier}: {id}"
+                raise TransientError(message, advice="run again")
             whole = _reader(self._lake, table, snapshot)
             wanted = tuple(file for file in whole.files if lake_files.may_hold(file, whole.table.schema, between))
             return replace(whole, files=wanted)
@@ -221,7 +215,7 @@ class Events:
 
     def writer(self) -> EventWriter:
         """Return a writer of events for tasks; `commit` takes the files that it writes."""
-        return EventWriter(lake_files.TableFiles.of(self._load(), self._lake))
+        return EventWriter(lake_files.TableFiles.of(self._lake.existing(self.identifier), self._lake))
 
     def decode(
         self, files: Sequence[SegmentFile], read: Read, decode: Decode, typing: Callable[[int], Any] | None = None
@@ -262,14 +256,14 @@ class Events:
         Raises `ConcurrentRunError` when the run has lost its lease or another run has committed a batch since this one
         looked, and TransientError where another writer has changed the table just now."""
         self._require_lease()
-        table, batch = self._load(), segments[0].batch
+        table, batch = self._lake.existing(self.identifier), segments[0].batch
         if Appended.of(table) != self.appended or batch <= self.appended.newest:
             raise ConcurrentRunError(f"another run has committed to {self.identifier}: batch {batch} is not appended")
         transaction = self._iceberg().transaction(self.identifier, table.metadata.current_snapshot_id)
         again = [segment for segment in segments if segment.replaces is not None]
         deletes, replaced = self._deleted(table, again, data_files) if again else ((), ())
-        landed = self._segments.landed_batches
-        after = Appended(batch, (self.appended.unmarked & landed) | {batch})
+        landed = self._segments.rows.filter(pc.field("state") == LANDED)["batch"].to_pylist()
+        after = Appended(batch, self.appended.unmarked.intersection(landed) | {batch})
         self._snapshots[batch] = made = transaction.commit(
             data_files=data_files,
             delete_files=deletes,
@@ -313,9 +307,8 @@ class Events:
 
         found = ExecutorFactory.get_or_create().map(positions, files)
         deleted = dict(zip((file.path for file in files), found, strict=True))
-        return lake_files.delete_rows(
-            table.io, table.location(), table.properties, table.format_version, files, deleted
-        )
+        of_table = table.io, table.location(), table.properties, table.format_version
+        return lake_files.delete_rows(*of_table, files, deleted)
 
     def counts(self, segments: Sequence[Segment]) -> pa.Table:
         """Count the events of each segment of a batch (columns of `COUNTS`); none when the batch is not in the table. A
@@ -323,7 +316,7 @@ class Events:
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         if batch not in self.appended.unmarked:
             return COUNTS.empty_table()
-        table, made = self._load(), self._snapshots.get(batch)
+        table, made = self._lake.existing(self.identifier), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
         is_whole = not any(map(has_other_content, segments))
         added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
@@ -367,9 +360,6 @@ class Events:
             found.append(replace(segment, state=DECODED, decoded_at=now, **numbers))
         self._segments.mark_decoded(found)
         return found, counts
-
-    def _load(self) -> Table:
-        return self._lake.existing(self.identifier)
 
 
 # --- Decoding ---
@@ -428,7 +418,7 @@ def _decode(
             left, context, segment = LISTED_PER_SEGMENT, file.context, file.segment.segment
             found.lines[segment] += 0  # An empty file is counted.
             found.strict[segment] += 0
-            for batch in _of_file(segment, decode(content, context)):
+            for batch in _of_segment(segment, decode(content, context)):
                 sound = batch
                 found.lines[segment] += batch.num_rows
                 found.strict[segment] += batch.column("strict").true_count
@@ -457,7 +447,7 @@ def _decode(
     yield found
 
 
-def _of_file(segment: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _of_segment(segment: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Set the segment of errors that concern the file and not the whole store."""
     try:
         yield from batches

@@ -213,14 +213,6 @@ class Segments:
         """The highest batch so far; 0 before the first."""
         return pc.max(self.rows["batch"]).as_py() or 0
 
-    def kinds(self) -> set[str]:
-        return set(self.rows["kind"].unique().to_pylist())
-
-    @property
-    def landed_batches(self) -> set[int]:
-        """The batches with segments that are not decoded."""
-        return set(self.rows.filter(pc.field("state") == LANDED)["batch"].unique().to_pylist())
-
     def earlier_contents(self, batch: int) -> set[int]:
         """Return the snapshots of `events` with earlier contents of the segments of later batches."""
         rows = self.rows.filter((pc.field("batch") > batch) & pc.field("replaces").is_valid())["replaces"]
