@@ -175,8 +175,7 @@ class Retention(FeedRun):
         if days is None or not self.feed.source.archive or not self.segments.rows.num_rows:
             return []
         needed = (pc.field("state") == LANDED) | pc.field("segment").isin(self._open)
-        kept = self.segments.select((pc.field("kind") == FILE) & needed)
-        places = {self._archive.ref(segment).path for segment in kept}
+        places = {self._archive.ref(s).path for s in self.segments.select((pc.field("kind") == FILE) & needed)}
         before = self._before(days)
         return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in places]
 

@@ -278,7 +278,6 @@ class Play:
         self.do_dump("0", "a", "b")
         Sink(self.lake.sink, checkpoint=10)
         self.events.decode = self.events.named
-        monkeypatch.setattr(FeedRun, "spark", None)
 
     def run(self, again: Sequence[str] = ()) -> FeedRun:
         run = self.lake.run(reload_tables=frozenset(again))
