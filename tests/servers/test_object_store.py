@@ -8,6 +8,7 @@ import http.server
 import json
 import re
 import shlex
+import traceback
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +18,12 @@ import botocore.exceptions
 import pytest
 
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.errors import CdcError, ConfigurationError, ObjectChangedError, SourceError, SourceUnreachableError
+from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources import object_store
 from tests.boundaries.sources import ObjectStore, StoredObject, open_store, shared_store
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.receivers import served
-from tests.servers.buckets import PREFIX, AzureContainer, Bucket, S3Bucket, s3_client, s3_storage, store_config
+from tests.servers.buckets import Bucket, S3Bucket, s3_client, s3_storage, store_config
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Proxy, listing, reading
 
@@ -67,6 +68,15 @@ class Directory(Bucket):
 
     def delete(self, path: str) -> None:
         (self._root / path).unlink()
+
+
+@pytest.fixture(autouse=True)
+def no_credentials_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 @pytest.fixture(params=["local", "s3", "gcs", "azure"])
@@ -132,10 +142,19 @@ def test_listing_of_many_pages_is_complete(service: str, new_bucket: Callable[..
     assert sorted(listed(store, "t/", "t/00998")) == names[999:]
 
 
-def played(case: Case, bucket: Bucket) -> Iterator[str]:
-    """Steps of `cases/stores.txt`: PATH with a prefix, a limit or a size; `listed`: as it was when last listed."""
-    uri, config = bucket.uri.replace(bucket.name, case.settings.get("bucket", bucket.name)), store_config(bucket)
-    store, seen = open_store(uri, config), dict[str, StoredObject]()
+HIDDEN = ("wrong-secret", "hidden-key", "c2VjcmV0", S3Bucket.SECRET)
+
+
+def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
+    """Steps of `cases/stores.txt`: PATH with a prefix, a limit or a size; `listed`: as it was when last listed. `file`
+    is one on this machine, in `<dir>`. Its settings `storage` differ from those of the bucket; null: there is none."""
+    uri = case.settings.get("uri", bucket.uri.replace(bucket.name, case.settings.get("bucket", bucket.name)))
+    uri, storage = uri.replace("<bucket>", bucket.name), dict[str, Any]()
+    for name, own in bucket.storage.items():
+        settings = {**own, **case.settings.get("storage", {})}
+        storage[name] = {key: value for key, value in settings.items() if value is not None}
+    config = StorageConfig.model_validate(json.loads(json.dumps(storage).replace("<dir>", str(directory))))
+    seen = dict[str, StoredObject]()
     for line in case.own:
         word, path, number, *how = *shlex.split(line), "", ""
         of: dict[str, Any] = {"etag": seen[path].etag} if "listed" in how else {}
@@ -145,14 +164,21 @@ def played(case: Case, bucket: Bucket) -> Iterator[str]:
                 case "put":
                     bucket.put(path, number.encode())
                     continue
+                case "file":
+                    (directory / path).write_text(number)
+                    continue
+                case "shared":
+                    store = shared_store(uri, config)
+                case _:
+                    store = open_store(uri, config)
+            match word:
                 case "list":
                     seen = listed(store, path)
                     said = ", ".join(f"{name} {seen[name].size}" for name in sorted(seen))
                 case "dirs":
                     said = " ".join(store.directories(path))
                 case "read" | "shared":
-                    by = store if word == "read" else shared_store(uri, config)
-                    said = by.read(path, limit=int(number), **of).decode()
+                    said = store.read(path, limit=int(number), **of).decode()
                 case "head":
                     said = store.head(path, int(number), **of).decode()
                 case "pieces":
@@ -162,7 +188,9 @@ def played(case: Case, bucket: Bucket) -> Iterator[str]:
                     store.check()
                     said = store.uri.replace(uri, "<uri>")
         except CdcError as error:
+            assert not [text for text in HIDDEN if text in traceback.format_exc() + repr(config)]
             said = f"{type(error).__name__}: {error}".replace(uri, "<uri>").replace(bucket.name, "<bucket>")
+            said = said.replace(str(directory), "<dir>")
             said = " after ".join([said, *(repr(piece) for piece in pieces)])  # None comes before a refusal.
         yield f"{line}: {said or 'nothing'}"
 
@@ -180,7 +208,7 @@ def test_store_answers_as_written(
 ) -> None:
     own = {"prefix": case.settings["prefix"]} if "prefix" in case.settings else {}
     bucket = Directory(tmp_path / "sink") if service == "local" else new_bucket(service, **own)
-    case.compare([text_of(line) for line in played(case, bucket)], update=update)
+    case.compare([text_of(line) for line in played(case, bucket, tmp_path)], update=update)
 
 
 def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> None:
@@ -205,17 +233,6 @@ def test_object_changed_between_pieces_is_refused(bucket: Bucket, store: ObjectS
         return
     with pytest.raises(ObjectChangedError, match=r"\[segment f\]"):
         list(pieces)
-
-
-def test_azure_is_opened_by_an_abfss_uri(new_bucket: Callable[..., Bucket]) -> None:
-    bucket = new_bucket("azure")
-    bucket.put("metadata", b"x")
-    settings = {**bucket.storage["azure"], "account": None}
-    uri = f"abfss://{bucket.name}@devstoreaccount1.dfs.core.windows.net/{PREFIX}"
-    store = open_store(uri, StorageConfig.model_validate({"azure": settings}))
-    assert list(listed(store)) == ["metadata"]
-    with pytest.raises(ConfigurationError, match=r"no storage account: set storage\.azure\.account"):
-        open_store(bucket.uri, StorageConfig.model_validate({"azure": settings}))
 
 
 # --- Faults: tried again where they can pass, reported where not, never a half-read object ---
@@ -319,15 +336,6 @@ def test_object_that_a_list_missed_is_in_the_next(proxied: ObjectStore, proxy: P
 READER_SECRET = "reader-secret-5d1c"
 
 
-@pytest.fixture(autouse=True)
-def no_credentials_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-
-
 @pytest.fixture
 def reader(s3: S3Server, s3_bucket: S3Bucket) -> str:
     """Someone who may list and read the bucket, and no more."""
@@ -375,33 +383,6 @@ def test_credentials_of_a_reader_are_found(
     if by != "bucket":
         with pytest.raises(SourceError, match=words):
             open_store(other.uri, s3_config(s3_bucket, **settings)).check()
-
-
-def test_missing_credentials_are_reported(s3_bucket: S3Bucket, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no credentials for S3 were found: set storage\.s3\.profile"):
-        open_store(s3_bucket.uri, s3_config(s3_bucket))
-    (tmp_path / "credentials").write_text("[cdc]\n")
-    with pytest.raises(ConfigurationError, match=r"\(none\) could not be found.*storage\.s3"):
-        open_store(s3_bucket.uri, s3_config(s3_bucket, profile="none"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"access_key_id": S3Bucket.ACCESS, "secret_access_key": "wrong-secret"}, "does not take the credentials"),
-        ({"access_key_id": "nobody", "secret_access_key": "wrong-secret"}, "does not take the credentials"),
-        ({"anonymous": True}, "no permission to list the bucket"),
-    ],
-)
-def test_wrong_credentials_are_reported_without_them(s3_bucket: S3Bucket, settings: dict[str, Any], words: str) -> None:
-    store = open_store(s3_bucket.uri, s3_config(s3_bucket, **settings))
-    for call in (lambda: list(store.list()), lambda: store.read("metadata", limit=10), store.directories):
-        with pytest.raises(SourceError) as told:
-            call()
-        assert s3_bucket.name in str(told.value) and "storage.s3" in str(told.value)
-        assert "wrong-secret" not in str(told.value) and "Signature=" not in str(told.value)
-    with pytest.raises(SourceError, match=words):
-        list(store.list())
 
 
 # --- Roles: a token service that gives the owner's keys ---
@@ -454,33 +435,3 @@ def test_profile_with_role_assumes_it(
     assert asked == ("arn:aws:iam::1:role/reader", *told)
     with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
         open_store(s3_bucket.uri, s3_config(s3_bucket, profile="refused")).check()
-
-
-# --- Azure and GCS ---
-
-
-def test_azure_refusals_do_not_show_the_token(azure: str) -> None:
-    bucket = AzureContainer(azure)
-    settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT}
-    signature = "sv=2021-08-06&sr=c&sp=rl&se=2020-01-01T00:00:00Z&sig=c2VjcmV0LXNpZ25hdHVyZQ%3D%3D"
-    storage = StorageConfig.model_validate({"azure": {**settings, "sas_token": signature}})
-    store = open_store(bucket.uri, storage)
-    for call in (store.check, lambda: store.read("f", limit=1)):
-        with pytest.raises(SourceError, match=r"storage\.azure") as told:
-            call()
-        assert "c2VjcmV0" not in str(told.value) and told.value.__cause__ is None and told.value.__suppress_context__
-    assert "c2VjcmV0" not in repr(storage)
-    storage = StorageConfig.model_validate({"azure": {**settings, "account_key": "d3Jvbmc="}})
-    with pytest.raises(SourceError, match=r"list the bucket.*HTTP 403.*storage\.azure"):
-        open_store(bucket.uri, storage).check()
-
-
-def test_unusable_key_file_is_reported_without_it(tmp_path: Path) -> None:
-    for content in (None, json.dumps({"type": "x", "private_key": "hidden-key"})):
-        path = tmp_path / "key.json"
-        if content is not None:
-            path.write_text(content)
-        storage = StorageConfig.model_validate({"gs": {"service_account_file": str(path)}})
-        with pytest.raises(ConfigurationError, match=r"storage\.gs") as told:
-            open_store("gs://bucket/sink", storage)
-        assert "hidden-key" not in str(told.value)
