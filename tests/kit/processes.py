@@ -1,15 +1,76 @@
-"""Processes of this machine, as /proc has them, and commands in processes of their own."""
+"""Commands and servers in processes of their own, and processes of this machine, as /proc has them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from tests.kit.waiting import until
+
+# Below the ports that Linux gives to connections (32768 and above): a server may take seconds until it binds its port,
+# and in that time no connection may take it. Two test processes draw the same one hardly ever.
+_PORTS: Final = range(12000, 32000)
+# Dagster's servers import for long on a machine that is busy. One that ends is seen at once.
+_START_SECONDS: Final = 600
+_given: Final[set[int]] = set()
+
+
+def free_port() -> int:
+    """A port that nobody listens on and that this process was not given before."""
+    # Not the module's own generator: tests seed that.
+    draw = random.SystemRandom()
+    while True:
+        port = draw.choice(_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
+
+
+def _takes_connections(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], port: int | None, log: Path, environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:  # fmt: skip
+    """A server, from when it takes connections (where it has a port) until the end of the block. It ends with this
+    process too, however that ends."""
+    # Linux sends the signal when the parent dies; other systems have no such thing.
+    with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    with log.open("wb") as out:
+        how: dict[str, Any] = {"stdout": out, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        process = subprocess.Popen([*with_parent, *command], env=environment, cwd=directory, **how)
+    try:
+        if port is not None:
+
+            def said() -> str:
+                return f"{' '.join(command)}\n{log.read_text(errors='replace')[-4000:]}"
+
+            until(lambda: process.poll() is not None or _takes_connections(port), _START_SECONDS, shown=said)
+            assert process.poll() is None, f"the server ended with code {process.returncode}: {said()}"
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import use_catalog
 from tests.kit.lakes import TestLake
+from tests.kit.processes import free_port, running
 from tests.servers.buckets import PREFIX, AzureContainer, Bucket, GcsBucket, S3Bucket
-from tests.servers.canal import CanalServer, StartCanal, Writer, add_canals_user, binlog_end, canal_server
+from tests.servers.canal import CanalServer, StartCanal, add_canals_user, canal_server
 from tests.servers.kafka import Broker
-from tests.servers.mysql import MySqlServer, mysql_server
-from tests.servers.process import free_port, running
+from tests.servers.mysql import MySqlServer, Writer, mysql_server
 from tests.servers.proxy import Proxy, proxy_before
 from tests.servers.tools import azurite, go_server, run_tool
 
@@ -127,7 +127,7 @@ def start_canal(mysql: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
     with contextlib.ExitStack() as stack:
 
         def start(name: str = "canal", **options: Any) -> CanalServer:
-            begin = begins.setdefault(name, binlog_end(mysql))
+            begin = begins.setdefault(name, mysql.binlog_end())
             return stack.enter_context(canal_server(tmp_path / name, mysql, begin, **options))
 
         yield start

@@ -14,29 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourcePatternType,
-    ResourceType,
-)
+import confluent_kafka
+import confluent_kafka.admin as by_admin
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests.kit.processes import free_port, running
 from tests.kit.waiting import until
-from tests.servers.process import free_port, running
 from tests.servers.tools import kafka, run_tool
 
 _NUMBERS: Final = itertools.count(1)
@@ -98,14 +81,14 @@ class Broker:
         self._running.close()
 
     @functools.cached_property
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+    def admin(self) -> by_admin.AdminClient:
+        return by_admin.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create(self, name: str | None = None, partitions: int = 1, **settings: str) -> str:
         """A topic; `settings` are the topic's own, with `_` for each dot."""
         name = name or f"topic-{next(_NUMBERS)}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        _wait(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        _wait(self.admin.create_topics([by_admin.NewTopic(name, partitions, 1, config=config)]))
         return name
 
     def delete(self, topic: str) -> None:
@@ -122,13 +105,13 @@ class Broker:
         until(is_made)
 
     def add_partitions(self, topic: str, count: int) -> None:
-        _wait(self.admin.create_partitions([NewPartitions(topic, count)]))
+        _wait(self.admin.create_partitions([by_admin.NewPartitions(topic, count)]))
 
-    def allow(self, topic: str, *operations: AclOperation) -> None:
+    def allow(self, topic: str, *operations: by_admin.AclOperation) -> None:
         """`USER` may do so from now on."""
         for operation in operations:
-            what = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{self.USER}", "*", operation)
-            _wait(self.admin.create_acls([AclBinding(*what, AclPermissionType.ALLOW)]))
+            what = ("TOPIC", topic, "LITERAL", f"User:{self.USER}", "*", operation, "ALLOW")
+            _wait(self.admin.create_acls([by_admin.AclBinding(*what)]))
 
     def forget(self, topic: str, before: int, partition: int = 0) -> None:
         """What retention does: messages before an offset are gone."""
@@ -138,7 +121,7 @@ class Broker:
         """What a partition holds, as (offset, value), by a consumer of its own."""
         settings = {"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.partition.eof": True}
         with Consumer(settings) as consumer:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            consumer.assign([TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
             while True:
                 message = consumer.poll(30)
                 assert message is not None
@@ -159,7 +142,7 @@ class Broker:
     def _end(self, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
         """What is behind the last message that a consumer of the level sees, by partition."""
         partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+        asked = {TopicPartition(topic, number): by_admin.OffsetSpec.latest() for number in partitions}
         answers = self.admin.list_offsets(asked, isolation_level=level)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 

@@ -1,19 +1,24 @@
-"""A MySQL server of the tests' own, empty when it starts."""
+"""A MySQL server of the tests' own, empty when it starts, and someone who writes there."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import zoneinfo
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import pymysql
+import pymysql.converters
+from pyiceberg.table import Table
 
-from tests.servers.process import free_port, running
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
+from cdc_lakehouse.changelog.schema import quoted
+from tests.kit.processes import free_port, running
+from tests.kit.truth import differences
 from tests.servers.tools import mysqld, run_tool
 
 # Small and quick: what it holds need not outlive it. Root may run it, as in a container.
@@ -44,6 +49,13 @@ class MySqlServer:
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(statement)
             return cursor.fetchone()
+
+    def binlog_end(self) -> tuple[str, int]:
+        return self.one("SHOW MASTER STATUS")[:2]
+
+    def executed(self) -> str:
+        """The GTIDs."""
+        return "".join(self.one("SELECT @@global.gtid_executed")[0].split())
 
 
 class Session:
@@ -108,3 +120,85 @@ def load_zone(cursor: Any, zone: str) -> None:
         cursor.executemany(
             f"INSERT INTO mysql.{table} VALUES (%s{', %s' * len(rows[0])})", [(number, *r) for r in rows]
         )
+
+
+# --- What happens in a database, and what it shows ---
+
+_MARKS = itertools.count(1)
+
+
+class Writer(Session):
+    """A mark in the binlog tells a reader that it has seen all before."""
+
+    def __init__(self, mysql: MySqlServer, database: str) -> None:
+        super().__init__(mysql)
+        self.mysql, self.database = mysql, database
+        self.run("CREATE DATABASE IF NOT EXISTS marks", "CREATE TABLE IF NOT EXISTS marks.m (n INT PRIMARY KEY)")
+
+    def begin(self) -> None:
+        name = self.database
+        self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", f"USE {name}")
+
+    def mark(self) -> int:
+        number = next(_MARKS)
+        self.run(f"INSERT INTO marks.m VALUES ({number})")
+        return number
+
+    def shown(self, table: str) -> tuple[list[list[str]], list[list[dict[str, str | None]]]]:
+        """Columns as name, type and kind; of each value its `text`, null where it is not one, and what HEX() gives."""
+        # Without decoders: values stay the server's text.
+        session = Session(self.mysql, conv=pymysql.converters.encoders)
+        columns = [
+            list(map(str, row))
+            for row in session.rows(
+                "SELECT column_name, column_type, data_type FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (self.database, table),
+            )
+        ]
+        cells = [
+            f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else quoted(name)}, HEX({quoted(name)})"
+            for name, _, kind in columns
+        ]
+        rows = session.rows(f"SELECT {', '.join(cells)} FROM {self.database}.`{table}`")
+        found = [list(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        session.connection.close()
+        return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
+
+    def check(self, tables: Mapping[str, Table], *, left_out: tuple[str, ...] = ()) -> None:
+        """The lake's tables, by their names, have what SELECT shows; but for some columns."""
+        wrong: dict[str, Any] = {}
+        for name, table in tables.items():
+            columns, rows = self.shown(name)
+            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
+            wrong |= {f"{name}.{column}": how for column, how in told.items()}
+        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+
+    def tables(self) -> list[str]:
+        return [name for (name,) in self.rows(f"SHOW TABLES FROM {self.database}")]
+
+
+WORKLOAD: Final = {
+    block.splitlines()[0].removeprefix("# ").partition(":")[0]: [
+        line for line in block.splitlines() if not line.startswith("#")
+    ]
+    for block in Path(__file__).with_name("workload.txt").read_text(encoding="utf-8").split("\n\n")
+}
+"""By name, columns of all types with their values, and statements."""
+_SPATIAL: Final = ("p", "ge")
+
+
+def every_type(writer: Writer, *, spatial: bool = True) -> None:
+    """In the table `types`, each value of each type, inserted, changed to, and deleted; among them NULL. Without
+    `spatial` types for a TiDB, which has none."""
+    columns = dict(line.partition(" = ")[::2] for line in WORKLOAD["types"])
+    columns = {c: values for c, values in columns.items() if spatial or c.split()[0] not in _SPATIAL}
+    writer.run("SET SESSION sql_mode = ''", f"CREATE TABLE types ({', '.join(columns)})")
+    values = {column.split()[0]: each.split(" | ") for column, each in columns.items() if each}
+    for number in range(max(map(len, values.values()))):
+        row = [each[number] if number < len(each) else "NULL" for each in values.values()]
+        writer.run(f"INSERT INTO types ({', '.join(values)}) VALUES ({', '.join(row)})")
+    writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
+    for name, each in values.items():
+        writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
+    writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")

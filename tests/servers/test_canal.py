@@ -10,23 +10,26 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pymysql.converters
 import pytest
 
 from cdc_lakehouse import config
-from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.pipeline import progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.canal import client
 from cdc_lakehouse.sources.canal.client import CanalClient, CanalRedeliveryError, CanalRefusedError
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.dump.contents import Dump
 from cdc_lakehouse.sources.dump.database import Plan, directory_of, read_database_dump, read_document
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
@@ -36,31 +39,61 @@ from tests.kit.dumps import DumpTable, mydumper
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.waiting import until
-from tests.servers.canal import (
-    DESTINATION,
-    PASSWORD,
-    USER,
-    WORKLOAD,
-    CanalServer,
-    Reader,
-    StartCanal,
-    Writer,
-    binlog_end,
-    canal_server,
-    every_type,
-    executed,
-    holds,
-)
-from tests.servers.mysql import MySqlServer, Session
+from tests.servers.canal import DESTINATION, PASSWORD, USER, CanalServer, StartCanal, canal_server
+from tests.servers.mysql import WORKLOAD, MySqlServer, Session, Writer, every_type
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
 # --- What it gives ---
 
 
+@dataclass
+class Reader:
+    """Keeps each entry once, by its place in the binlog."""
+
+    entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
+
+    def read(self, client: CanalClient, mark: int) -> None:
+        """Until the mark has come and is acknowledged."""
+        while True:
+            try:
+                batch = client.get(wait_seconds=0.2)
+                if batch is None:
+                    continue
+                for entry in batch.entries:
+                    header = wire.Entry.FromString(entry).header
+                    self.entries.setdefault((header.logfile_name, header.logfile_offset), entry)
+                client.ack(batch)
+            except CanalRedeliveryError:
+                continue
+            if holds(batch.entries, mark):
+                return
+
+    def messages(self) -> list[Message]:
+        """All but the marks."""
+        messages = [canal_entries.decode(entry) for entry in self.entries.values()]
+        return [message for message in messages if not any(map(_is_mark, message.parts))]
+
+    def changes(self, table: str) -> list[RowChange]:
+        parts = itertools.chain.from_iterable(message.parts for message in self.messages())
+        return [part for part in parts if isinstance(part, RowChange) and part.table == table]
+
+
+def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
+    return isinstance(part, RowChange) and part.database == "marks"
+
+
+def holds(entries: Iterable[bytes], mark: int) -> bool:
+    for entry in entries:
+        with contextlib.suppress(MessageError):
+            if any(_is_mark(part) and part.after == {"n": str(mark)} for part in canal_entries.decode(entry).parts):
+                return True
+    return False
+
+
 @pytest.fixture(scope="module")
 def canal(mysql: MySqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CanalServer]:
-    with canal_server(tmp_path_factory.mktemp("canal"), mysql, binlog_end(mysql)) as server:
+    with canal_server(tmp_path_factory.mktemp("canal"), mysql, mysql.binlog_end()) as server:
         yield server
 
 
@@ -84,7 +117,7 @@ def test_rows_are_given_as_written(case: Case, canal: CanalServer, writer: Write
 
 def test_canals_own_options_count(writer: Writer, start_canal: StartCanal) -> None:
     """Its time zone for TIMESTAMP, the whole set of GTIDs that are executed, and a filter."""
-    uuid, _, last = executed(writer.mysql).partition(":1-")
+    uuid, _, last = writer.mysql.executed().partition(":1-")
     reader = Reader()
     server = start_canal(zone="Asia/Shanghai", gtids=f"{uuid}:1-{last}")
     with CanalClient(server.source(filter=r"d\.t,marks\..*")) as client:
@@ -315,7 +348,7 @@ def dump(mysql: MySqlServer, root: Path) -> None:
     lock, session = Session(mysql), Session(mysql, conv=pymysql.converters.encoders, use_unicode=False)
     lock.run("FLUSH TABLES WITH READ LOCK")
     session.run("SET NAMES binary", "SET time_zone = '+00:00'", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    (file, offset), gtid = binlog_end(mysql), executed(mysql)
+    (file, offset), gtid = mysql.binlog_end(), mysql.executed()
     lock.run("UNLOCK TABLES")
     for name in [row[0].decode() for row in session.rows("SHOW TABLES FROM d")]:
         of = f"d.{quoted(name)}"
@@ -392,7 +425,7 @@ def test_canal_started_at_a_dump_is_known_by_gtids(
     writer.run(*WORKLOAD["fill"])
     root = tmp_path / "snapshot"
     dump(writer.mysql, root)
-    gtids = executed(writer.mysql)
+    gtids = writer.mysql.executed()
     initial = {"type": "mydumper", "uri": str(root), "log_starts_at_dump": True}
     load = CanalFeed(new_lake, writer, start_canal(gtids=gtids).address, initial=initial)
     assert "the log is" not in (waits := load.run().loaded.waits or "") and "nothing of it has landed" in waits

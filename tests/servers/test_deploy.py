@@ -33,14 +33,13 @@ from cdc_lakehouse.lake.spark import jar_directory
 from cdc_lakehouse.lake.tables.lease import Holder, last_holder
 from cdc_lakehouse.sample import shop
 from tests.kit.lakes import TestLake
-from tests.kit.processes import command_of, in_own_session, in_session
+from tests.kit.processes import command_of, free_port, in_own_session, in_session, running
 from tests.kit.shop import check_shop, shop_of
 from tests.kit.waiting import until
 from tests.lake import CREATE, NOON, change
 from tests.servers import tools
 from tests.servers.buckets import Bucket, Mirror, S3Bucket
 from tests.servers.conftest import S3Server
-from tests.servers.process import free_port, running
 from tests.servers.proxy import proxy_before
 from tests.servers.tools import CACHE, rest_catalog, rows_in_duckdb, uv, wheel
 

@@ -28,14 +28,13 @@ from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.log import Column, Ddl, RowChange, fold, seen
-from tests.kit.processes import started
+from tests.kit.processes import free_port, running, started
 from tests.kit.scenarios import load, play
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
 from tests.servers.buckets import WRITER, Bucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.kafka import Broker, Sent
-from tests.servers.process import free_port, running
 from tests.servers.proxy import Proxy, reading
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]

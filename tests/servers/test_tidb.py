@@ -24,10 +24,9 @@ from tests.commands import call
 from tests.kit.changefeed import Changefeed, statement
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.log import Column, Ddl, Entry, RowChange, Tables, Values, apply
+from tests.kit.processes import free_port, running
 from tests.servers import tools
-from tests.servers.canal import Writer, every_type
-from tests.servers.mysql import Session
-from tests.servers.process import free_port, running
+from tests.servers.mysql import Session, Writer, every_type
 
 pytestmark = [
     pytest.mark.spark,
