@@ -109,95 +109,82 @@ def fold(entries: Iterable[Entry], upto: int) -> Tables:
 
 
 def apply(tables: Tables, entry: Entry) -> None:
+    table, at = tables.get(entry.table), entry.commit_ts
     if isinstance(entry, RowChange):
-        table = tables[entry.table]
         if entry.before is not None:
             # The row is missing where an entry before it was left out.
             table.rows.pop(table.key_of(entry.before), None)
         if entry.after is not None:
-            table.rows[table.key_of(entry.after)] = (dict(entry.after), entry.commit_ts)
+            table.rows[table.key_of(entry.after)] = (dict(entry.after), at)
         return
-    if entry.kind in ("create", "older"):
-        tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
-    elif entry.kind == "drop":
-        tables.gone[entry.table] = tables.pop(entry.table)
-    elif entry.kind == "rename table":
-        tables[entry.new_name] = tables.pop(entry.table)
-    elif entry.kind == "recover":
-        table = tables[entry.new_name] = tables.gone.pop(entry.table)
-        _keyed(table, entry.commit_ts)
-    elif entry.kind == "truncate":
-        tables.gone[entry.table] = replace(tables[entry.table], columns=list(tables[entry.table].columns))
-        tables[entry.table].rows = {}
-    elif entry.kind == "exchange":
-        _exchange(tables[entry.table], tables[entry.new_name], entry)
-    elif entry.kind in ("drop partition", "truncate partition"):
-        table = tables[entry.table]
-        out = _in_partition(table, entry.name) if entry.leaving is None else table.rows.keys() - set(entry.leaving)
-        table.rows = {key: row for key, row in table.rows.items() if key not in out}
-    else:
-        _alter(tables[entry.table], entry)
-
-
-def _exchange(table: Table, plain: Table, ddl: Ddl) -> None:
-    """Rows that change places have the statement's time."""
-    out = _in_partition(table, ddl.name)
-    back, plain.rows = plain.rows, {key: (row, ddl.commit_ts) for key, (row, _) in out.items()}
-    kept = {key: row for key, row in table.rows.items() if key not in out}
-    table.rows = {**kept, **{key: (row, ddl.commit_ts) for key, (row, _) in back.items()}}
+    match entry.kind:
+        case "create" | "older":
+            tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
+        case "drop":
+            tables.gone[entry.table] = tables.pop(entry.table)
+        case "rename table":
+            tables[entry.new_name] = tables.pop(entry.table)
+        case "recover":
+            table = tables[entry.new_name] = tables.gone.pop(entry.table)
+            _keyed(table, at)
+        case "truncate":
+            tables.gone[entry.table] = replace(table, columns=list(table.columns))
+            table.rows = {}
+        case "exchange":
+            plain, out = tables[entry.new_name], _in_partition(table, entry.name)
+            back, plain.rows = plain.rows, {key: (row, at) for key, (row, _) in out.items()}
+            kept = {key: row for key, row in table.rows.items() if key not in out}
+            # Rows that change places have the statement's time.
+            table.rows = {**kept, **{key: (row, at) for key, (row, _) in back.items()}}
+        case "drop partition" | "truncate partition":
+            out = _in_partition(table, entry.name) if entry.leaving is None else table.rows.keys() - set(entry.leaving)
+            table.rows = {key: row for key, row in table.rows.items() if key not in out}
+        case "add":
+            table.columns.insert(0 if entry.first else len(table.columns), entry.column)
+            for row, _ in table.rows.values():
+                row[entry.column.name] = entry.column.default
+        case "drop column":
+            (old,) = (column for column in table.columns if column.name == entry.name)
+            table.columns.remove(old)
+            for row, _ in table.rows.values():
+                del row[entry.name]
+        case "rename column":
+            (old,) = (column for column in table.columns if column.name == entry.name)
+            table.columns[table.columns.index(old)] = replace(old, name=entry.new_name)
+            table.key = tuple(entry.new_name if name == entry.name else name for name in table.key)
+            for row, _ in table.rows.values():
+                row[entry.new_name] = row.pop(entry.name)
+        case "retype":
+            (old,) = (column for column in table.columns if column.name == entry.name)
+            table.columns[table.columns.index(old)] = entry.column
+            for row, _ in table.rows.values():
+                row[entry.name] = _converted(row[entry.name], entry.column.type)
+            if entry.name in table.key and _meaning(old.type) != _meaning(entry.column.type):
+                _keyed(table, at)
+        case "rekey":
+            table.key = entry.key
+            _keyed(table, at)
+        case "drop key":
+            table.key = ()
+        case "remove partitioning":
+            table.partition = None
+        case "alter":
+            origins = {column.name: column.name for column in entry.columns} | dict(entry.origins)
+            table.columns, table.key = list(entry.columns), entry.key
+            table.rows = {
+                key: ({c.name: row[origins[c.name]] if origins[c.name] else c.default for c in entry.columns}, then)
+                for key, (row, then) in table.rows.items()
+            }
 
 
 def _in_partition(table: Table, name: str) -> dict[Key, tuple[Values, int]]:
     column = table.partition
-    assert column is not None
     return {key: row for key, row in table.rows.items() if (int(row[0][column] or 0) < LIMIT) == (name == "p0")}
 
 
 def _keyed(table: Table, commit_ts: int) -> None:
     """Rows that are told apart by other values, or come back, have the time of the statement that made it so."""
     table.rows = {table.key_of(row): (row, commit_ts) for row, _ in table.rows.values()}
-
-
-def _alter(table: Table, ddl: Ddl) -> None:
-    place = [column.name for column in table.columns].index(ddl.name) if ddl.name else 0
-    match ddl.kind:
-        case "add":
-            assert ddl.column is not None
-            table.columns.insert(0 if ddl.first else len(table.columns), ddl.column)
-            for row, _ in table.rows.values():
-                row[ddl.column.name] = ddl.column.default
-        case "drop column":
-            del table.columns[place]
-            for row, _ in table.rows.values():
-                del row[ddl.name]
-        case "rename column":
-            table.columns[place] = replace(table.columns[place], name=ddl.new_name)
-            table.key = tuple(ddl.new_name if name == ddl.name else name for name in table.key)
-            for row, _ in table.rows.values():
-                row[ddl.new_name] = row.pop(ddl.name)
-        case "retype":
-            assert ddl.column is not None
-            old, table.columns[place] = table.columns[place], ddl.column
-            for row, _ in table.rows.values():
-                row[ddl.name] = _converted(row[ddl.name], ddl.column.type)
-            if ddl.name in table.key and _meaning(old.type) != _meaning(ddl.column.type):
-                _keyed(table, ddl.commit_ts)
-        case "rekey":
-            table.key = ddl.key
-            _keyed(table, ddl.commit_ts)
-        case "drop key":
-            table.key = ()
-        case "remove partitioning":
-            table.partition = None
-        case "alter":
-            origins = {column.name: column.name for column in ddl.columns} | dict(ddl.origins)
-            table.columns, table.key = list(ddl.columns), ddl.key
-            table.rows = {
-                key: ({c.name: row[origins[c.name]] if origins[c.name] else c.default for c in ddl.columns}, at)
-                for key, (row, at) in table.rows.items()
-            }
-        case _:
-            raise AssertionError(ddl.kind)
 
 
 _MEANINGS = {"int": int, "bigint": int, "varchar": str, "datetime": datetime.datetime}
