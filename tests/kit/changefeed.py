@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
@@ -33,7 +33,6 @@ _MESSAGES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 25: "
 _AGAIN: Final = 0.1
 _BARE: Final = INTEGERS | {"float", "double", "bit", "year"}
 _BARE_DEFAULTS: Final = _BARE | {"decimal"}
-_NOW: Final = "CURRENT_TIMESTAMP"
 _PARTITIONS: Final = (
     f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
 )
@@ -44,31 +43,17 @@ Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
 """What is written in the place of a change; it is given what writes one as it should be."""
 
 
-def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
-    key = [column for column in columns if column.primary_key]
-    parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
-    if len(key) > 1:
-        parts.append(f"PRIMARY KEY({', '.join(quoted(column.name) for column in key)})")
-    return f"CREATE TABLE {name.quoted} ({','.join(parts)})"
-
-
-def column_definition(column: SourceColumn) -> str:
-    """Return a column's definition for a statement: name, type, NOT NULL, DEFAULT."""
+def _definition(column: Column, key: Sequence[str]) -> str:
+    """A column's definition for a statement: name, type, NOT NULL, DEFAULT."""
     # Only the words are in upper case: an ENUM's labels keep their case.
-    name, bracket, rest = type_text(column.type).partition("(")
-    type_words = name.upper() + bracket + rest
-    return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
-
-
-def _default(column: SourceColumn) -> str:
+    words, bracket, rest = column.type.partition("(")
+    text = f"{quoted(column.name)} {words.upper()}{bracket}{rest}{' NOT NULL' * (column.name in key)}"
     if column.default is None:
-        return ""
-    if column.default == _NOW:
-        return f" DEFAULT {_NOW}({column.type.scale or ''})"
-    if column.type.name in _BARE_DEFAULTS:
-        return f" DEFAULT {column.default}"
-    text = column.default.replace("\\", "\\\\").replace("'", "''")
-    return f" DEFAULT _UTF8MB4'{text}'"
+        return text
+    if words.split()[0] in _BARE_DEFAULTS:
+        return f"{text} DEFAULT {column.default}"
+    escaped = column.default.replace("\\", "\\\\").replace("'", "''")
+    return f"{text} DEFAULT _UTF8MB4'{escaped}'"
 
 
 def table_name(database: str, table: str) -> TableName:
@@ -257,14 +242,17 @@ def statement(ddl: Ddl, tables: Tables, database: str) -> str:
     table, other = own.quoted, table_name(database, ddl.new_name).quoted
     name, new_name, key = quoted(ddl.name), quoted(ddl.new_name), ", ".join(map(quoted, ddl.key))
     old_key = tables[ddl.table].key if ddl.table in tables else ()
-    column = "" if ddl.column is None else column_definition(_source_column(ddl.column, key=ddl.name in old_key))
+    column = "" if ddl.column is None else _definition(ddl.column, [ddl.column.name] * (ddl.name in old_key))
     match ddl.kind:
         case "older":
             return ""
         case "create":
-            created = create_statement(own, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
+            keyed = [quoted(each.name) for each in ddl.columns if each.name in ddl.key]
+            parts = [_definition(each, ddl.key) + " PRIMARY KEY" * ([each.name] == [*ddl.key]) for each in ddl.columns]
+            parts += [f"PRIMARY KEY({', '.join(keyed)})"] * (len(keyed) > 1)
             by = f" PARTITION BY {ddl.query}" if ddl.query else ""
-            return created + (_PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else by)
+            by = _PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else by
+            return f"CREATE TABLE {table} ({','.join(parts)}){by}"
         case "drop" | "truncate":
             return f"{ddl.kind.upper()} TABLE {table}"
         case "recover":

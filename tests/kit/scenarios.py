@@ -1,51 +1,5 @@
-"""Scenarios as text: what a small database does, when the feed runs, and what its tables hold then.
-
-    ways: json dates rebuild
-    or: csv jobs
-
-    == table truncated while excluded
-    create t (id int key, v int) ; put t 1 10 ; run
-    exclude t ; truncate t ; put t 7 70 ; run
-    include t ; run
-    = t 7 70
-
-`-- NAME` begins steps that scenarios take with `do NAME`. All scenarios of a file that have the same settings of the
-feed are played side by side, each in a database of its own: their n-th runs are one run. After each run every table
-equals the log model, but for those that are excluded, and those that are `held`, which stay as they were; nothing else
-may be held. At the end a run with nothing to do changes nothing.
-
-Ways: a source (`json`, `csv`, `csv-old` with old values, `topic`), and how it is played. `killed`: each run is killed
-further and further first, with `everywhere` after each commit; `beside`: it meets another one between two of its
-commits, or with `kept` maintenance. `jobs`, `divided`: all work through Spark's jobs, several for each table. `v2`:
-in Iceberg's format version 2. Then,
-after all runs: `dates` decodes each date again, `rebuild` makes each table anew, `at-once` reads the same source for
-the first time. `not WORDS: WHY` below a name leaves a scenario out of the ways with one of these words, or out of
-these three. A run with a seed (`make test`) plays some of the ways after `or:`, and one of `dates`, `rebuild` and
-`at-once`: others for each seed.
-
-The log: `create t (COLUMNS) [partition c | by SCHEME]` (`older`: no statement says so), `put t VALUES`, `del t KEY`,
-`set t KEY c=VALUE … [partial]`, `drop t`, `truncate t`, `rename t u`, `recover t u`, `exchange t p0 u`,
-`alter t add COLUMN`, `… drop c`, `… rename c d`, `… modify COLUMN`, `… key c …`, `… drop-key`,
-`… drop-partition p0 [leaving KEY | …]`, `… truncate-partition p0`, `… unpartition`, `… sql ACTION (COLUMNS) CLAUSES`.
-`&` before one: at the same commit-ts as the last. Several rows are divided by `|`; table `2.t` is in a second database.
-The changefeed: `flush`, `midnight`, `restart` (`all`: from its beginning), and `checkpoint`, which what follows stays
-above in the next run.
-
-Damage: `spoil` the last change (`c=VALUE`, `OLD => NEW`, `/REGEX/ => NEW`, `garbage`), `cut t BYTES` off the newest
-file, `lose t`'s newest file or `blank t`'s, or `overwrite t`: the one before with it; `schema t lose`, or
-`schema t OLD => NEW`, of the newest schema file; `mend`, or `mend-unseen`, which leaves a file's size and time.
-`unreadable t [cut]`: its Iceberg metadata; `refuse VERB t`: the catalog's statements of a kind for it, until `mend`.
-`expire t`: the sink removes its files.
-Settings: `exclude t`, `include t`, `take t …`, `settings t JSON`, `feed JSON`. Decisions: `discard t [COUNT]`,
-`replay t`, `rebuild t` in the next run, `command CODE WORDS => TEXT` (`@t` is the table's full name), `decode-again`:
-the next run, each date. As a run: `maintain DAYS` later, and `plan`, of which `plans TEXT | …` is a part.
-
-After a run: `held t because TEXT`, `= t ROWS` (`shows t ROWS`: unlike the model), `fails TEXT` as a whole, `gone t`
-(`purged t`: with its Iceberg table), `same-files t` as before the run, `open t CLASS …`, `says t TEXT | …` of open
-rows, `states t STATE …`, `effect t EFFECT`, `note t TEXT`, `aside t ROWS` of a table that was dropped, `mark NAME`,
-`files t N`, `deletes t N` (its files with deleted rows), `events t N`, `segments t KIND …`, `copies N` in the archive,
-`warns TEXT`, `read t at NAME = ROWS` (`NAME-1`: just before it, from events), `… last-good = ROWS`, `… refused TEXT`.
-"""
+"""Scenarios as text (`tests/scenarios/README.md`): what a small database does, when the feed runs, and what its tables
+hold then."""
 
 from __future__ import annotations
 
