@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from tests.kit.log import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
+from tests.kit.log import FIRST_TS, LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")
 _TYPES: Final = ("int", "varchar(20)", "decimal(12,2)", "datetime", "bigint")
@@ -22,16 +22,11 @@ _RETYPED: Final = {
     "varchar(20)": ("varchar(60)",),
 }
 _TEXTS: Final = ("", "NULL", r"\N", 'a,"b"', "é😀", "x\r\ny", "null", " ")
-_START: Final = 450_000_000_000_000_000
 ROWS: Final = ("put", "put", "put", "delete", "move")
 STATEMENTS: Final = (
     "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
     "exchange", "recover", "recover",
 )  # fmt: skip
-
-
-def new_clock() -> Iterator[int]:
-    return itertools.count(_START, 1 << 18)
 
 
 class History:
@@ -41,7 +36,7 @@ class History:
     def __init__(self, clock: Iterator[int] | None = None) -> None:
         """`clock` gives commit-ts: histories of one feed have one."""
         self._tables = Tables()
-        self._clock = clock or new_clock()
+        self._clock = clock or itertools.count(FIRST_TS, 1 << 18)
         self._now = next(self._clock)
         self._over = False
         """Nothing of this time comes any more: a statement comes after the rows, a checkpoint after everything."""
@@ -150,9 +145,9 @@ class History:
         others = [column for column in table.columns if column.name not in table.key]
         column = table.columns[b % len(table.columns)]
         if kind == "add":
-            added = Column(free, _TYPES[c % len(_TYPES)])
-            default = _text(added.type, c) if b % 2 else None
-            return [self._ddl("add", name, column=Column(added.name, added.type, default), first=c % 3 == 0)]
+            type = _TYPES[c % len(_TYPES)]
+            added = Column(free, type, _text(type, c) if b % 2 else None)
+            return [self._ddl("add", name, column=added, first=c % 3 == 0)]
         if kind == "drop column":
             return [self._ddl("drop column", name, name=others[b % len(others)].name)] if len(others) > 1 else []
         if kind == "rekey":
@@ -168,9 +163,7 @@ class History:
         if kind == "rename column":
             return [self._ddl("rename column", name, name=column.name, new_name=free)]
         wider = _RETYPED.get(column.type, ())
-        if column.name in table.key:
-            wider = wider if column.type in ("int", "bigint") else ()
-        if not wider:
+        if not wider or (column.name in table.key and column.type not in ("int", "bigint")):
             return []
         retyped = Column(column.name, wider[c % len(wider)], column.default)
         return [self._ddl("retype", name, name=column.name, column=retyped)]
@@ -221,18 +214,6 @@ def _text(kind: str, number: int) -> str | None:
 
 # --- Histories of a seed, and when runs are and what hits them ---
 
-_PASSES: Final = (3, 5)
-_COMMANDS: Final = (3, 11)
-"""Of a database before each pass."""
-_KINDS: Final = ("row", "statement", "flush")
-_WEIGHTS: Final = (56, 14, 8)
-_MAINTAINED: Final = 0.4
-"""Of the scenarios."""
-_MOVED: Final = 0.2
-_PATTERNS: Final = 0.3
-"""How often tables are in other namespaces, or taken by other patterns, in a run."""
-_FEED_STEPS: Final = 0.015
-"""How often midnight comes, or the changefeed starts again, for each command."""
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"quarantine": "skip"},
@@ -307,47 +288,46 @@ class Scenario:
         return replace(self, databases=kept, steps=steps)
 
 
-class _Database:
+class _Database(History):
     """One history: its random numbers are its own."""
 
     def __init__(self, seed: int, number: int, clock: Iterator[int]) -> None:
-        self.name = f"shop{number}"
-        self.chance = random.Random(f"{seed}/{number}")
-        self.history = History(clock)
+        super().__init__(clock)
+        self.name, self.chance = f"shop{number}", random.Random(f"{seed}/{number}")
 
-    def command(self) -> Sequence[Entry | int]:
-        kind = self.chance.choices(_KINDS, _WEIGHTS)[0]
+    def drawn(self) -> Sequence[Entry | int]:
+        kind = self.chance.choices(("row", "statement", "flush"), (56, 14, 8))[0]
         if kind == "flush":
-            self.history.pause()
+            self.pause()
             return [self.chance.randint(1, 5)]
         named = self.chance.choice(ROWS if kind == "row" else STATEMENTS)
-        return self.history.command(named, *(self.chance.randrange(12) for _ in range(3)))
+        return self.command(named, *(self.chance.randrange(12) for _ in range(3)))
 
 
 def scenario(
-    seed: int, faults: Sequence[str], protocols: Sequence[Protocol], histories: int, passes: tuple[int, int] = _PASSES
+    seed: int, faults: Sequence[str], protocols: Sequence[Protocol], histories: int, passes: tuple[int, int] = (3, 5)
 ) -> Scenario:
     """Histories that end with a pass up to their last entry, every table taken."""
     chance = random.Random(seed)
     protocol = chance.choice(protocols)
     if protocol == "topic":
         faults = [fault for fault in faults if fault not in OF_FILES] or ["none"]
-    clock = new_clock()
+    clock = itertools.count(FIRST_TS, 1 << 18)
     databases = [_Database(seed, number, clock) for number in range(histories)]
-    steps: list[Step] = []
-    for each in databases:
-        created = [*each.history.create("t0", 0), *each.history.create("t1", 1)]
-        steps += [Of(each.name, entry) for entry in created]
+    created = [(each, [*each.create("t0", 0), *each.create("t1", 1)]) for each in databases]
+    steps: list[Step] = [Of(each.name, entry) for each, entries in created for entry in entries]
     last = chance.randint(*passes) - 1
     for number in range(last + 1):
-        turns = [each for each in databases for _ in range(each.chance.randint(*_COMMANDS))]
+        turns = [each for each in databases for _ in range(each.chance.randint(3, 11))]
         chance.shuffle(turns)
         for each in turns:
-            if chance.random() < _FEED_STEPS:
-                _pause(databases)
+            if chance.random() < 0.015:
+                for paused in databases:
+                    paused.pause()
                 steps.append(chance.choice(("midnight", "restart")))
-            steps += [Of(each.name, step) for step in each.command()]
-        _pause(databases)
+            steps += [Of(each.name, step) for step in each.drawn()]
+        for each in databases:
+            each.pause()
         times = sorted(each.step.commit_ts for each in steps if isinstance(each, Of) and not isinstance(each.step, int))
         behind = 0 if number == last else chance.randrange(min(len(times), 5 * len(databases)))
         fault = chance.choice(faults)
@@ -360,13 +340,8 @@ def scenario(
             _placed(each, places, databases, last=number == last) for each in settings or (Settings(), Settings())
         )
         steps.append(Pass(times[-1 - behind], fault, commit, during, after, again))
-    maintained = random.Random(f"{seed}/maintained").random() < _MAINTAINED
+    maintained = random.Random(f"{seed}/maintained").random() < 0.4
     return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps, maintained)
-
-
-def _pause(databases: Sequence[_Database]) -> None:
-    for each in databases:
-        each.history.pause()
 
 
 def _settings(chance: random.Random, databases: Sequence[_Database], *, whole: bool) -> Settings:
@@ -383,8 +358,8 @@ def _settings(chance: random.Random, databases: Sequence[_Database], *, whole: b
 
 def _placed(settings: Settings, chance: random.Random, databases: Sequence[_Database], *, last: bool) -> Settings:
     """Now and then with tables taken by other patterns, or in other namespaces."""
-    moved = chance.random() < _MOVED
-    if last or chance.random() >= _PATTERNS:
+    moved = chance.random() < 0.2
+    if last or chance.random() >= 0.3:
         return replace(settings, moved=moved)
     left, prefix = chance.choice((None, *NAMES)), chance.choice(("*", "shop*", "????*"))
     return replace(

@@ -18,6 +18,7 @@ Kind = Literal[
     "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange",
     "recover", "older", "drop key", "drop partition", "truncate partition", "remove partitioning", "alter",
 ]  # fmt: skip
+FIRST_TS = 450_000_000_000_000_000
 LIMIT = 3
 """Partition `p0` has what is below it, `p1` the rest. NULL is in `p0`."""
 

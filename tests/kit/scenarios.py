@@ -33,10 +33,9 @@ from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere, open_catalog
 from tests.kit.lakes import TestLake, check_events, divide_tables, let_spark_do_all, run_all
-from tests.kit.log import Column, Ddl, Entry, RowChange, Table, fold, same, seen
+from tests.kit.log import FIRST_TS, Column, Ddl, Entry, RowChange, Table, fold, same, seen
 
 DIRECTORY: Final = Path(__file__).parents[1] / "scenarios"
-_START: Final = 450_000_000_000_000_000
 _SOURCES: Final[dict[str, dict[str, Any]]] = {
     "json": {},
     "csv": {"protocol": "csv", "csv": {"include-commit-ts": True}},
@@ -675,7 +674,7 @@ class _Feed:
     ) -> None:  # fmt: skip
         self._settings, self._source, self._new_lake, self._patch = scenarios[0].feed, source, new_lake, patch
         self._feed = settings
-        self._clock = itertools.count(_START, 1 << 18)
+        self._clock = itertools.count(FIRST_TS, 1 << 18)
         self._later = datetime.timedelta()
         self.lake = new_lake(**self._configured(0))
         topic = MemoryTopic(patch).writer if source == "topic" else None

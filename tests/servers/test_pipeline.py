@@ -27,7 +27,7 @@ from tests.kit.dumps import dump_of
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.log import Column, Ddl, RowChange, fold, seen
+from tests.kit.log import FIRST_TS, Column, Ddl, RowChange, fold, seen
 from tests.kit.processes import free_port, running, started
 from tests.kit.scenarios import load, play
 from tests.kit.truth import Truth
@@ -300,7 +300,6 @@ def test_without_the_extension_the_order_is_the_offset(kafka: Broker, topic_set:
 
 # --- Warehouses: what removes files, and what stops in the middle, on a disk and on S3 ---
 
-TS = 450_000_000_000_000_000
 TOPIC = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "localhost:1", "topics": ["c"]}
 ONLY_ORPHANS = {"min_small_files": 1000, "max_delete_ratio": 1, "keep_cut_hours": 1000}
 
@@ -354,15 +353,15 @@ def test_orphans_are_removed_and_no_live_file(
 
     feed = Changefeed(lake.sink, database="d", topic=MemoryTopic(monkeypatch).writer)
     for at, name in enumerate(names):
-        feed.send(Ddl(TS + at, name, "create", (Column("id", "int"), Column("v", "int")), ("id",)))
+        feed.send(Ddl(FIRST_TS + at, name, "create", (Column("id", "int"), Column("v", "int")), ("id",)))
     for number in range(3):
-        for at, name in enumerate(names, TS + 10 * (number + 1)):
+        for at, name in enumerate(names, FIRST_TS + 10 * (number + 1)):
             row, last = {"id": f"{number}", "v": "1"}, {"id": f"{number - 1}", "v": "1"}
             feed.send(RowChange(at, name, None, row))
             feed.send(RowChange(at, name, None, {"id": f"{number + 100}", "v": "1"}))
             if number:
                 feed.send(RowChange(at, name, last, {**last, "v": "2"}))
-        feed.checkpoint(TS + 10 * (number + 1) + 5)
+        feed.checkpoint(FIRST_TS + 10 * (number + 1) + 5)
         lake.go_through()
     assert {table.format_version for table in tables().values()} == {2, 3}
     deletes = {
