@@ -34,6 +34,7 @@ from cdc_lakehouse.sources.dump.contents import Dump
 from cdc_lakehouse.sources.dump.database import Plan, directory_of, read_database_dump, read_document
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from tests import LONG
+from tests.commands import call
 from tests.kit.case_files import Case, read_cases
 from tests.kit.dumps import DumpTable, mydumper
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
@@ -160,6 +161,15 @@ def test_refusals_are_reported_without_a_secret(canal: CanalServer) -> None:
         with CanalClient(canal.source(**other)) as client, pytest.raises(CanalRefusedError, match=words) as caught:
             client.get()
         assert "secret" not in str(caught.value)
+
+
+def test_init_writes_a_canal_server_without_its_password(canal: CanalServer, here: Path) -> None:
+    result = call("init", "--source", f"canal://{USER}:{PASSWORD}@{canal.address}/{DESTINATION}")
+    assert result.exit_code == 0, result.output
+    written = (here / "lakehouse.yaml").read_text(encoding="utf-8")
+    assert "password: ${CANAL_PASSWORD}" in written and "CANAL_PASSWORD" in result.output
+    source = config.load(here / "lakehouse.yaml", {"CANAL_PASSWORD": PASSWORD}).feeds[0].canal
+    assert (source.user, source.password, source.addresses) == (USER, PASSWORD, (canal.address,))
 
 
 # --- Feeds ---

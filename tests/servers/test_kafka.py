@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka.admin import AclOperation
 from pyiceberg.table import Table
 
+from cdc_lakehouse import config
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
@@ -27,6 +28,7 @@ from cdc_lakehouse.lake.names import OFFSETS, Identifier
 from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
+from tests.commands import call
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.kafka import hand_on_often, with_timeout
 from tests.kit.kills import before_commit
@@ -552,3 +554,36 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
     feed.client = with_timeout(feed.client, 8)
     feed.drain()
     assert feed.values() == values
+
+
+# --- `init` ---
+
+MESSAGE = {
+    "id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": False, "type": "INSERT",
+    "es": 1767225600000, "ts": 1767225600001, "sql": "", "sqlType": {"id": 4, "n": 12},
+    "mysqlType": {"id": "int", "n": "varchar(9)"}, "data": [{"id": "1", "n": "a"}], "old": None,
+}  # fmt: skip
+
+
+@pytest.mark.in_turn
+def test_init_finds_the_format_of_a_topic(kafka: Broker, here: Path) -> None:
+    for other, told in (
+        ({"_tidb": {"commitTs": 463256217600000001}}, ("ticdc-canal-json", True)),
+        ({}, ("ticdc-canal-json", False)),
+        ({"gtid": ""}, ("canal-json", True)),
+        ({"mysqlType": {"id": "int", "n": "varchar"}, "gtid": ""}, ("dts-canal-json", True)),
+    ):
+        topic = kafka.create(partitions=2)
+        kafka.send(topic, [json.dumps({**MESSAGE, **other}).encode()])
+        uri = f"kafka://{kafka.bootstrap}/{topic}?protocol=canal-json"
+        assert call("init", "--force", "--source", uri).exit_code == 0
+        source = config.load(here / "lakehouse.yaml").feeds[0].kafka
+        assert (source.format, source.tidb_extension) == told
+        assert source.topics == (topic,) and ",".join(source.bootstrap_servers) == kafka.bootstrap
+
+
+@pytest.mark.usefixtures("here")
+def test_init_without_a_topic_lists_those_that_exist(kafka: Broker) -> None:
+    topic = kafka.create("a-first-one")  # Not all are listed.
+    result = call("init", "--source", f"kafka://{kafka.bootstrap}")
+    assert result.exit_code == 2 and topic in result.output

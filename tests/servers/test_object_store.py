@@ -19,11 +19,13 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sample.shop import write_history
 from cdc_lakehouse.sources import object_store
 from tests.boundaries.sources import ObjectStore, StoredObject, open_store, shared_store
+from tests.commands import call
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.receivers import served
-from tests.servers.buckets import Bucket, S3Bucket, s3_client, s3_storage, store_config
+from tests.servers.buckets import Bucket, Mirror, S3Bucket, s3_client, s3_storage, store_config
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Proxy, listing, reading
 
@@ -435,3 +437,22 @@ def test_profile_with_role_assumes_it(
     assert asked == ("arn:aws:iam::1:role/reader", *told)
     with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
         open_store(s3_bucket.uri, s3_config(s3_bucket, profile="refused")).check()
+
+
+# --- `init` ---
+
+
+def test_init_by_the_uri_of_a_changefeed_writes_no_secret(
+    new_bucket: Callable[..., Bucket], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket: Any = new_bucket("s3", "cdc")
+    end = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC)
+    write_history(here / "sink", start=end - datetime.timedelta(days=1), end=end, transactions=20, seed=1)
+    Mirror(here / "sink", bucket).sync()
+    keys = f"endpoint={bucket.endpoint}&access-key={bucket.ACCESS}&secret-access-key={bucket.SECRET}"
+    result = call("init", "--source", f"{bucket.uri}?protocol=canal-json&{keys}")
+    written = (here / "lakehouse.yaml").read_text(encoding="utf-8")
+    assert result.exit_code == 0 and bucket.SECRET not in written + result.output
+    monkeypatch.setenv("S3_ACCESS_KEY_ID", bucket.ACCESS)
+    monkeypatch.setenv("S3_SECRET_ACCESS_KEY", bucket.SECRET)
+    assert json.loads(call("doctor", "--json").stdout)["findings"][-1]["outcome"] == "ok"
