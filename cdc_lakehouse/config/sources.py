@@ -244,19 +244,19 @@ class CsvOptions(Section):
 
     @model_validator(mode="after")
     def _unambiguous(self) -> Self:
-        if not self.quote.isascii():
-            raise ValueError("the quote must be an ASCII character, as it is for TiCDC")
-        if self.quote and self.quote in self.delimiter:
-            raise ValueError("the quote must not be part of the delimiter")
-        if not self.quote and set(self.delimiter) & set("\\nr"):
-            raise ValueError("without a quote the delimiter must hold no backslash, n or r: they are part of escapes")
-        if self.delimiter in self.null or (self.quote and self.quote in self.null):
-            raise ValueError("null must hold neither the delimiter nor the quote")
-        if not self.include_commit_ts:
-            raise ValueError(
-                "include-commit-ts must be true: rows without a commit-ts have no order; set include-commit-ts = true "
-                "under [sink.csv] in the changefeed and here, and start the changefeed afresh"
-            )
+        faults = {
+            "the quote must be an ASCII character, as it is for TiCDC": not self.quote.isascii(),
+            "the quote must not be part of the delimiter": self.quote and self.quote in self.delimiter,
+            "without a quote the delimiter must hold no backslash, n or r: they are part of escapes":
+                not self.quote and set(self.delimiter) & set("\\nr"),
+            "null must hold neither the delimiter nor the quote":
+                self.delimiter in self.null or (self.quote and self.quote in self.null),
+            "include-commit-ts must be true: rows without a commit-ts have no order; set include-commit-ts = true "
+            "under [sink.csv] in the changefeed and here, and start the changefeed afresh": not self.include_commit_ts,
+        }  # fmt: skip
+        for fault, is_there in faults.items():
+            if is_there:
+                raise ValueError(fault)
         return self
 
 
@@ -284,20 +284,16 @@ class StorageSinkSource(Section):
     def _as_the_query_says(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         source = handler(given)
         _, options = split_query(cast("dict[str, Any]", given)["uri"] if isinstance(given, dict) else source.uri)
-        names = {"protocol", "date_separator", "use_table_id_as_path", "file_expiration_days"}
-        keys: dict[str, Any] = source.model_dump(include=names)
-        defaults = set(keys) - source.model_fields_set
-        if source.csv is not None:
-            csv = source.csv.model_dump(by_alias=True)
-            set_here = source.csv.model_dump(by_alias=True, exclude_unset=True)
-            keys |= {f"csv.{name}": value for name, value in csv.items()}
-            defaults |= {f"csv.{name}" for name in csv if name not in set_here}
+        names = ("protocol", "date_separator", "use_table_id_as_path", "file_expiration_days")
+        keys = [(source, name, name) for name in names]
+        if (csv := source.csv) is not None:
+            keys += [(csv, name, f"csv.{name.replace('_', '-')}") for name in type(csv).model_fields]
         found: list[str] = []
-        for name, value in keys.items():
-            option, known = name.rpartition(".")[2].replace("_", "-"), str(value)
+        for section, name, shown in keys:
+            option, value = name.replace("_", "-"), getattr(section, name)
+            known = str(value).lower() if isinstance(value, bool) else str(value)
             if option in options and options[option].lower() != known.lower():
-                known = known.lower() if isinstance(value, bool) else known
-                is_shown = f"{name} is {_shown(known)}{' by default' if name in defaults else ''}"
+                is_shown = f"{shown} is {_shown(known)}{'' if name in section.model_fields_set else ' by default'}"
                 found.append(f"the query of uri says {option}={_shown(options[option])}, but {is_shown}")
         if found:
             raise ValueError("; ".join([*found, "write here what the changefeed has"]))

@@ -168,17 +168,12 @@ def schema_file(change: SchemaChange) -> tuple[str, str]:
 
 def _column(column: SourceColumn) -> dict[str, Any]:
     words = column.type.name.upper() + " UNSIGNED" * (column.type.unsigned or column.type.name in _CALLED_UNSIGNED)
-    attributes: dict[str, Any] = {"ColumnName": column.name, "ColumnType": words}
-    if column.default is not None:
-        attributes["ColumnDefault"] = column.default
-    if column.type.length is not None:
-        attributes["ColumnPrecision"] = str(column.type.length)
-    if column.type.scale or column.type.name == "decimal":
-        attributes["ColumnScale"] = str(column.type.fraction)
-    if not column.nullable:
-        attributes["ColumnNullable"] = "false"
-    if column.primary_key:
-        attributes["ColumnIsPk"] = "true"
-    if column.type.name in LABELS:
-        attributes["ColumnElems"] = list(column.type.elements)
-    return attributes
+    has_scale, of = column.type.scale or column.type.name == "decimal", column.type
+    attributes = {
+        "ColumnName": column.name, "ColumnType": words, "ColumnDefault": column.default,
+        "ColumnPrecision": None if of.length is None else str(of.length),
+        "ColumnScale": str(of.fraction) if has_scale else None,
+        "ColumnNullable": None if column.nullable else "false", "ColumnIsPk": "true" if column.primary_key else None,
+        "ColumnElems": list(of.elements) if of.name in LABELS else None,
+    }  # fmt: skip
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -444,7 +444,6 @@ _TABLES: Final = (
     "WHERE table_type = 'BASE TABLE' AND "
     "LOWER(table_schema) NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys', 'metrics_schema')"
 )
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 _OF_BINARY_LOG: Final = (8, 2)
 """Since this version, SHOW BINARY LOG STATUS replaces SHOW MASTER STATUS."""
 _COMMIT_SECONDS: Final = 2
@@ -470,9 +469,8 @@ def position_of(database: SourceDatabase) -> DumpPosition:
                 f"the database says the TSO {tso}, which is none", advice="see whether PD of TiDB is sound"
             )
         return DumpPosition(tso=tso)
-    version = _VERSION.match(database.version)
-    is_new = version is not None and (int(version[1]), int(version[2])) >= _OF_BINARY_LOG
-    is_new = is_new and "mariadb" not in database.version.lower()
+    number = tuple(map(int, re.findall(r"\d+", database.version)[:2]))
+    is_new = number >= _OF_BINARY_LOG and "mariadb" not in database.version.lower()
     found = database.all(
         "SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS",
         advice="grant the user REPLICATION CLIENT, which lets it see where the binlog ends",

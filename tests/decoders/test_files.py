@@ -34,8 +34,7 @@ from cdc_lakehouse.lake.tables.events import SegmentFile, _groups
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json
 from cdc_lakehouse.sources.dump.contents import InsertNotation, TextNotation
 from cdc_lakehouse.sources.object_store import SegmentRef, read_in_parts
-from tests.decoders.test_file_properties import NAMES, json_line
-from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
+from tests.decoders.test_file_properties import NAMES, Bare, Change, CsvRow, Encoder, events, json_line
 from tests.kit import changefeed
 from tests.kit.decoding import (
     PIECES,
@@ -89,7 +88,7 @@ def test_first_line_without_commit_ts_is_told_from_a_bad_one() -> None:
 )
 def test_usual_csv_is_read_at_once(quote: str, delimiter: str) -> None:
     encoder = Encoder(csv_options(quote=quote, delimiter=delimiter, output_field_header=True), NAMES)
-    nasty: list[Row] = [
+    nasty: list[CsvRow] = [
         (Bare("1"), 'say "hi"', "two\r\nlines\\"), (None, delimiter, ""), (Bare("-2"), "\\N", '"'),
         (Bare("3"), "日本語\x00\x1f", delimiter + "\n" + '""'), (Bare("4"), "x" * 300_000, None),
     ]  # fmt: skip

@@ -121,16 +121,9 @@ _LETTERS = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}
 
 
 def with_backslashes(text: bytes, also: bytes, letters: str = "0bnrtZ") -> bytes:
-    escaped = bytearray()
-    for byte in text:
-        letter = _LETTERS.get(chr(byte))
-        if letter is not None and letter in letters:
-            escaped += b"\\" + letter.encode()
-        elif byte in b"\\" + also:
-            escaped += b"\\" + bytes([byte])
-        else:
-            escaped.append(byte)
-    return bytes(escaped)
+    escapes = {byte: b"\\" + bytes([byte]) for byte in b"\\" + also}
+    escapes |= {ord(character): b"\\" + letter.encode() for character, letter in _LETTERS.items() if letter in letters}
+    return b"".join(escapes.get(byte) or bytes([byte]) for byte in text)
 
 
 def plain(value: int | float | Decimal | str | bytes) -> bytes:
@@ -166,13 +159,12 @@ class TextWriter:
 
     def row(self, row: Row) -> bytes:
         notation = self.notation
-        encoded = [
+        return self._record([
             ENCODERS[notation.encoded.get(name, notation.binary)](value)
             if isinstance(value, bytes) and not isinstance(value, Bare)
             else value
             for name, value in zip(notation.columns, row, strict=True)
-        ]
-        return self._record(encoded)
+        ])  # fmt: skip
 
     def _record(self, values: Sequence[Value]) -> bytes:
         return self.notation.separator.join(map(self._value, values)) + self.notation.terminator
@@ -190,11 +182,10 @@ class TextWriter:
         special = [*marks, b"\\", *(bytes([end]) for end in b"\r\n\0")]
         if self.bare_text and text and not any(part and part in text for part in special) and notation.null:
             return text
+        escaped = text.replace(notation.quote, notation.quote * 2)
         if notation.backslash_escapes:
-            return (
-                notation.quote + with_backslashes(text, notation.quote[:1] + self.also, self.letters) + notation.quote
-            )
-        return notation.quote + text.replace(notation.quote, notation.quote * 2) + notation.quote
+            escaped = with_backslashes(text, notation.quote[:1] + self.also, self.letters)
+        return notation.quote + escaped + notation.quote
 
 
 @dataclass(frozen=True)
@@ -237,9 +228,10 @@ class InsertWriter:
         if isinstance(value, int | float | Decimal):
             return text
         if isinstance(value, bytes) and self.hexadecimal:
+            digits = text.hex().encode()
             if self.style == "dumpling":
-                return b"x'%s'" % text.hex().encode()
-            return b"0x" + text.hex().encode() if text else b"''"
+                return b"x'%s'" % digits
+            return b"0x" + digits if text else b"''"
         mark = self.quote
         escapes = self.notation.backslash_escapes
         string = mark + (with_backslashes(text, b"'\"") if escapes else text.replace(mark, mark * 2)) + mark
@@ -288,17 +280,10 @@ def dumpling_status(log: str, position: object, gtid: str = "", header: str = "S
 
 
 def dumpling(
-    root: Path,
-    tables: Sequence[DumpTable],
-    *,
-    status: str | None = None,
-    filetype: str = "csv",
-    csv: DumpCsv | None = None,
-    suffix: str = "",
-    rows_per_file: int | None = None,
-    number: str = "{:09d}",
+    root: Path, tables: Sequence[DumpTable], *, status: str | None = None, filetype: str = "csv",
+    csv: DumpCsv | None = None, suffix: str = "", rows_per_file: int | None = None, number: str = "{:09d}",
     complete_insert: bool = False,
-) -> Path:
+) -> Path:  # fmt: skip
     """A finished dump; of TiDB at `TSO`, unless `status` says otherwise."""
     options = csv or DumpCsv()
     for table, stem, index, rows in _parts(root, tables, dumpling_name, NAMES_BINARY, "", suffix, rows_per_file):
@@ -344,17 +329,9 @@ SOURCE = f"""[source]
 
 
 def mydumper(
-    root: Path,
-    tables: Sequence[DumpTable],
-    *,
-    output: str = "INSERT",
-    source: str = SOURCE,
-    suffix: str = "",
-    rows_per_file: int | None = None,
-    hex_blob: bool = False,
-    header: bool = False,
-    text_metadata: str | None = None,
-) -> Path:
+    root: Path, tables: Sequence[DumpTable], *, output: str = "INSERT", source: str = SOURCE, suffix: str = "",
+    rows_per_file: int | None = None, hex_blob: bool = False, header: bool = False, text_metadata: str | None = None,
+) -> Path:  # fmt: skip
     """A finished dump, as 1.0 makes it, or with `text_metadata` as 0.10 does. Names that 1.0 replaces are replaced."""
     stand_ins: dict[str, str] = {}
 
@@ -415,17 +392,10 @@ def shell_name(name: str) -> str:
 
 
 def mysqlshell(
-    root: Path,
-    tables: Sequence[DumpTable],
-    *,
-    suffix: str = ".zst",
-    rows_per_file: int | None = None,
-    partitions: Sequence[str] = (),
-    csv: bool = False,
-    start: dict[str, Any] | None = None,
-    views: Sequence[str] = (),
+    root: Path, tables: Sequence[DumpTable], *, suffix: str = ".zst", rows_per_file: int | None = None,
+    partitions: Sequence[str] = (), csv: bool = False, start: dict[str, Any] | None = None, views: Sequence[str] = (),
     counts: bool = True,
-) -> Path:
+) -> Path:  # fmt: skip
     """A finished dump of tables, in chunks where `rows_per_file` says how large; rows stand in the first of the
     `partitions`. `start` is put into `@.json`; `views` are of the first table's database."""
     separator, quote, terminator = (",", '"', "\r\n") if csv else ("\t", "", "\n")

@@ -52,7 +52,11 @@ from cdc_lakehouse.sources.dump.contents import BinaryNotation, InsertNotation, 
 Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 
 _NUMBERS: Final = INTEGERS | TEMPORALS | {"decimal", "float", "double", "year"}
-_BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_AS_TEXT: Final[Mapping[str, Callable[[bytes], str]]] = {
+    "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex,
+    "base64": lambda value: binascii.b2a_base64(value, newline=False).decode(),
+}  # fmt: skip
+"""The notations of binary values."""
 _BIT_BYTES: Final = 8
 """MySQL's BIT has at most 64 bits."""
 _MOMENT: Final = r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?"
@@ -135,27 +139,19 @@ class DumpColumn:
             return cell.decode()
         value = cell
         if self.encoding != "raw":
-            # MySQL's TO_BASE64 breaks lines.
-            digits = cell if self.encoding == "hex" else cell.translate(None, b" \t\r\n")
-            if self.encoding == "base64" and not _BASE64.fullmatch(digits):
-                raise CellError(problems.NOT_A_VALUE)
             try:
-                value = binascii.unhexlify(digits) if self.encoding == "hex" else binascii.a2b_base64(digits)
+                if self.encoding == "hex":
+                    value = binascii.unhexlify(cell)
+                else:  # MySQL's TO_BASE64 breaks lines.
+                    value = binascii.a2b_base64(cell.translate(None, b" \t\r\n"), strict_mode=True)
             except binascii.Error:
                 raise CellError(problems.NOT_A_VALUE) from None
-        match self.kind:
-            case "characters":
-                return value.decode("latin-1")
-            case "base64":
-                return binascii.b2a_base64(value, newline=False).decode()
-            case "hex":
-                return value.hex()
-            case "bit":
-                if len(value) > _BIT_BYTES:
-                    raise CellError(problems.NOT_A_VALUE)
-                return str(int.from_bytes(value, "big"))
-            case _:
-                pass
+        if self.kind in _AS_TEXT:
+            return _AS_TEXT[self.kind](value)
+        if self.kind == "bit":
+            if len(value) > _BIT_BYTES:
+                raise CellError(problems.NOT_A_VALUE)
+            return str(int.from_bytes(value, "big"))
         try:
             # ASCII can be decoded in any character set.
             text = mysql_types.text(value, self._charset if mysql_types.has_codec(self._charset) else "ascii")
