@@ -47,9 +47,8 @@ def _line(random: random.Random, number: int, columns: int, form: dict[str, Any]
 
 def _of_topic(values: list[bytes]) -> float:
     """The CPU seconds of the same as messages, in batches of the size that a task reads."""
-    form = TopicFormat(
-        "ticdc-canal-json", Options(), {1: 0}, {1: {}}, {1: {}}, lambda *_: True, {1: 1 << 41}, True, True
-    )
+    starts = {("t", 0, 1): (0, 0, None, 0)}
+    form = TopicFormat("ticdc-canal-json", Options(), starts, lambda *_: True, {1: 1 << 41}, True, True)
     shared = {"feed_date": "2026-01-01", "topic": "t", "partition": 0, "time_ms": 0, "segment": "s", "batch": 1}
     columns = {**{name: [value] * len(values) for name, value in shared.items()}, "is_before": [False] * len(values)}
     columns |= {"offset": [*range(len(values))], "key": [None] * len(values), "value": values}

@@ -44,13 +44,9 @@ whole and in order: at its end the rows are as before, but statements are applie
 
 class UpdatePairing:
     """Joins the two halves of an update, as messages of one partition come: a change U without `after`, then one
-    without `before`, of one table and one `Origin.log_file`. `waiting` is the last half, if its other half has not come
-    yet.
-
-    A waiting half is read again together with what comes after it. So no half is kept anywhere except in the topic, and
-    a restart changes nothing. The update takes the position of its second half; a half that is not next to its other
-    half becomes an error.
-    """
+    without `before`, of one table and one `Origin.log_file`. The update takes the position of its second half; a half
+    that is not next to its other half becomes an error. A waiting half is read again together with what comes after it,
+    so it is kept nowhere but in the topic."""
 
     def __init__(self, join: Callable[[Row, Row], Row]) -> None:
         self._join = join
@@ -92,11 +88,10 @@ class RedeliveryFilter:
     """Recognises messages that a partition has delivered before: it remembers the last `WINDOW`.
 
     A DTS task that restarts goes back to a saved position of the source's log, and sends again what it has sent since.
-    Each message has its position in the log, but a position before the last one need not be old: another server may
-    have become the primary, whose log has other positions. So nothing is left out only because of its position. A
-    message is left out if it equals an earlier one: the same position, the same time, the same rows. A message at an
-    earlier position that is *not* equal begins something else, and everything before it is forgotten: otherwise newer
-    rows could be left out because they equal older ones.
+    But a position before the last one need not be old: another server may have become the primary, whose log has other
+    positions. So a message is left out if it equals an earlier one: the same position, time and rows. One at an earlier
+    position that is *not* equal begins something else, and everything before it is forgotten: otherwise newer rows
+    could be left out because they equal older ones.
 
     With `shared_positions`, one row can change in the same way twice at a position (0 to 1, 1 to 0, 0 to 1): then the
     n-th time differs from the first. With `stale_positions`, only the GTID proves that two messages are the same.
@@ -117,7 +112,7 @@ class RedeliveryFilter:
         has_no_gtid = self._redelivery.stale_positions and not origin.gtid
         if origin.log_file is None or origin.log_offset is None or has_no_gtid:
             # Without a position it cannot be compared with others.
-            self._forget()
+            self._known.clear()
             return False
         position = (origin.log_file.zfill(20), origin.log_offset)
         content = repr((position, origin.time_ms, origin.gtid, parts))
@@ -131,16 +126,12 @@ class RedeliveryFilter:
         if identity in self._known:
             return True
         if position < self._greatest:
-            self._forget()
+            self._known.clear()
         self._greatest = position
         self._known[identity] = None
         if len(self._known) > WINDOW:
             del self._known[next(iter(self._known))]
         return False
-
-    def _forget(self) -> None:
-        self._known.clear()
-        self._greatest = ("", -1)
 
 
 # What a task finds in a partition besides the rows: statements, watermarks, observed columns, and problems.
@@ -169,18 +160,18 @@ def origin_of(topic: str, partition: int, offset: int, commit_ts: int) -> str:
 class PartitionSummary:
     """What a task found in a partition and batch besides the rows. All times are TSO.
 
-    `seed`: the greatest commit-ts of all batches before. `last_ts`: that of a row or statement of the partition.
-    `late_before`: messages before this offset were waiting when an earlier batch landed without them, 0 for none.
-    `ended_ts`: that of its last complete transaction, None where messages do not show where transactions end.
-    `replays`: the number of messages that were left out because they had been delivered before. `statements`,
-    `observed`: DDL, and the first row with some columns, each with the offset of its message. `lossy`: the number of
-    changes with lossy text, by (database, table) and column. `sent_before`: rows at or below the partition's watermark,
-    by (database, table, commit-ts) and segment, as rejected, for the case that `events` does not have them.
-    `stated_before`: the same for statements and `signals`. `left_out`: tables, as (database, table), that had rows and
-    are not wanted. `bad`: messages that cannot be used, by segment; `counted` gives, by segment, class, database and
-    table, the entry that stands for those that are not listed. `others`: by segment, the number of records that are
-    neither events nor bad, less the rows beyond a record's first. `strict`: by segment, records with events that were
-    read by themselves though others are read at once.
+    `seed`: the greatest commit-ts of all batches before, above which those that are made begin. `last_ts`: that of a
+    row or statement of the partition. `watermark`: what is at or below it has been sent before. `late_before`: messages
+    before this offset were waiting when an earlier batch landed without them, 0 for none. `ended_ts`: that of its last
+    complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
+    were left out because they had been delivered before. `statements`, `observed`: DDL, and the first row with some
+    columns, each with the offset of its message. `lossy`: the number of changes with lossy text, by (database, table)
+    and column. `sent_before`: rows at or below the partition's watermark, by (database, table, commit-ts) and segment,
+    as rejected, for the case that `events` does not have them. `stated_before`: the same for statements and `signals`.
+    `left_out`: tables, as (database, table), that had rows and are not wanted. `bad`: messages that cannot be used, by
+    segment; `counted` gives, by segment, class, database and table, the entry that stands for those that are not
+    listed. `others`: by segment, the number of records that are neither events nor bad, less the rows beyond a record's
+    first. `strict`: by segment, records with events that were read by themselves though others are read at once.
     """
 
     seed: int
@@ -204,10 +195,10 @@ class PartitionSummary:
 
     def commit_ts(self, commit_ts: int | None, offset: int, *times_ms: int | None) -> int | None:
         """Return the commit-ts of the row or statement that comes next, at this offset; None if it was delivered
-        before: at or below the partition's watermark. Where the message has none it is made from the first of some
-        times (milliseconds) that is valid, and always exceeds the partition's last one. It also exceeds those of
-        earlier batches, as what is sent after them comes after them whatever its time says: a statement's is when it
-        began. A late message alone keeps its own time."""
+        before: at or below the partition's watermark. Where the message has none it is made from the first valid one of
+        some times (milliseconds), and exceeds the partition's last one and those of earlier batches, as what is sent
+        after them comes after them whatever its time says: a statement's is when it began. A late message alone keeps
+        its own time."""
         if commit_ts is None:
             moment = next((time for time in times_ms if time is not None and is_time_ms(time)), 0)
             if offset >= self.late_before or not (moment or self.last_ts):
@@ -291,7 +282,7 @@ class ColumnObserver:
 
     def new_columns(self, shape: RowShape, at: tuple[int, int]) -> tuple[tuple[str, str], ...] | None:
         """Return the columns of a row of this shape with their types as far as rows have shown them, None where it
-        shows nothing new. Rows come in any order of their places `at`, the commit-ts and the offset."""
+        shows nothing new. Rows come in any order of their places `at`."""
         # A DELETE may have only its key: it shows nothing about a table's columns.
         if shape.op == "D" or (shape is self._last and self._last_at <= at):
             return None
@@ -343,19 +334,12 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicFormat:
-    """The format of a feed's messages with its options. `seeds` are, by batch, the greatest commit-ts before it, from
-    which the commit-ts of its rows are made: so they are the same when the batch is decoded again. `takes` says which
-    tables are wanted."""
+    """The format of a feed's messages with its options. `starts` are the first values of each `PartitionSummary`, which
+    are the same when a batch is decoded again. `takes` says which tables are wanted."""
 
     name: str
     options: Options
-    seeds: Mapping[int, int]
-    positions: Mapping[int, Mapping[tuple[str, int], tuple[int, int]]]
-    """By batch, the last commit-ts and the watermark (or 0) of each partition as the batch begins: what is at or below
-    the watermark has been sent before."""
-    late_before: Mapping[int, Mapping[tuple[str, int], int]]
-    """By batch, for partitions that were behind, the offset before which messages were waiting when the batch before it
-    landed."""
+    starts: Mapping[PartitionBatch, tuple[int, int, int | None, int]]
     takes: Callable[[str, str], bool]
     landed_ms: Mapping[int, int]
     """The time at which each batch landed, in milliseconds since 1970. The times of messages are validated against it,
@@ -388,8 +372,7 @@ def changes_in_tasks(
     topic_format: TopicFormat,
     write: Callable[[Iterator[pa.RecordBatch]], Iterable[str]],
 ) -> tuple[list[str], Summaries]:
-    """Decode records, and write the events (columns of `NEW_EVENTS`); return the files, and the summaries of the rest.
-    `records` returns those of a task by its number."""
+    """Decode the records of each task, and write the events; return the files, and the summaries of the rest."""
 
     def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
         reader = TopicReader(topic_format)
@@ -402,8 +385,8 @@ def changes_in_tasks(
 
 
 class TopicReader:
-    """Decodes records, columns of `RECORDS`, with those of a topic, partition and batch in the order of their offsets.
-    It yields rows of events, in any order; at the end `summaries` has everything else."""
+    """Decodes records, columns of `RECORDS`, into rows of events, in any order; at the end `summaries` has everything
+    else. The records of a topic, partition and batch are in the order of their offsets."""
 
     def __init__(self, topic_format: TopicFormat) -> None:
         self._format = format_of(topic_format.name)
@@ -428,21 +411,16 @@ class TopicReader:
     def _enter(self, topic: str, partition: int, batch: int) -> None:
         """Switch to the records of a topic, partition and batch."""
         self._place = place = topic, partition, batch
-        form, of_topics = self._format, self._topic_format
+        form = self._format
         if place not in self.summaries:
-            seed = of_topics.seeds[batch]
-            last_ts, sent = of_topics.positions[batch].get((topic, partition), (0, 0))
-            # Of a server's log there is one: what is read after something else comes after it.
-            last_ts = seed if form.transactions == "all" else last_ts
-            late_before = of_topics.late_before[batch].get((topic, partition), 0)
-            self.summaries[place] = PartitionSummary(seed, last_ts, sent or None, late_before)
+            self.summaries[place] = PartitionSummary(*self._topic_format.starts[place])
             self._states[place] = (
                 None if form.redelivery is None else RedeliveryFilter(form.redelivery),
                 None if form.joined_update is None else UpdatePairing(form.joined_update),
                 ColumnObserver(in_order=self._in_order, in_table_order=form.in_table_order),
             )
         self._summary = self.summaries[place]
-        self._landed_ms = of_topics.landed_ms[batch]
+        self._landed_ms = self._topic_format.landed_ms[batch]
         self._filter, self._pairing, self._observer = self._states[place]
 
     def _read(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -548,7 +526,7 @@ class TopicReader:
             yield batch_of(rows, NEW_EVENTS)
 
     def _take_parts(self, message: Message, record: _Record, clock_ms: int | None) -> int:
-        """Take the parts of a message; return the number of events. `clock_ms`: the record's time where usable."""
+        """Take the parts of a message; return the number of events."""
         origin, events, segment, offset, summary = message.origin, 0, record.segment, record.offset, self._summary
         topic, partition, _ = self._place
         if message.option_conflict is not None:
@@ -600,8 +578,7 @@ class TopicReader:
         return True
 
     def _observe(self, shape: RowShape, commit_ts: int, offset: int) -> None:
-        """Note the columns of a row, unless they are known. Where the positions of rows determine their commit-ts, the
-        same columns are noted again after a statement."""
+        """Note the columns of a row, unless they are known."""
         columns = self._observer.new_columns(shape, (commit_ts, offset))
         if columns is None:
             return

@@ -6,12 +6,12 @@ written to `signals` before its rows are counted, so that a checkpoint never pro
 from __future__ import annotations
 
 import abc
-import contextlib
 import datetime
 import functools
 import hashlib
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -24,7 +24,7 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of, plain_values
-from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.topic_reader import PartitionBatch, TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables import records
@@ -36,7 +36,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending, parse_segment
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange, Pending, parse_segment
 
 _LOOKED_AT: Final = 500
 """Messages of a partition to read to find where the log begins. TiCDC sends a watermark every second."""
@@ -57,34 +57,25 @@ class Beginning:
     complete_from: int | None
 
 
-def beginnings_of(
-    offsets: Mapping[LogPartition, int], values: Mapping[LogPartition, Iterable[bytes | None]], decode: Decode
-) -> list[Beginning]:
-    """Determine the beginnings from the first offsets, and from the values after them."""
-
-    def messages(partition: LogPartition) -> Iterator[Message]:
-        for value in values.get(partition, ()):
-            with contextlib.suppress(MessageError):  # It is reported when it is decoded.
-                decoded = decode(value)
-                both = decoded if isinstance(decoded, list) else [decoded]
-                yield from (each for each in both if isinstance(each, Message))
-
-    found: list[Beginning] = []
-    for partition, offset in offsets.items():
-        watermark, known = None, list[int | None]()
-        for message in messages(partition):
+def beginning_of(partition: LogPartition, offset: int, values: Iterable[bytes | None], decode: Decode) -> Beginning:
+    """Determine the beginning of a partition from its first offset, and from the values after it."""
+    watermark, known = None, list[int | None]()
+    for value in values:
+        try:
+            message = decode(value)
+        except MessageError:
+            continue  # It is reported when it is decoded.
+        if isinstance(message, Message):
             watermark = next((part.commit_ts for part in message.parts if isinstance(part, Watermark)), None)
             known.append(message.origin.commit_ts if watermark is None else watermark)
-            if watermark is not None:
-                break
-        began_at = min((at for at in known if at is not None), default=None)
-        found.append(Beginning(partition, offset, began_at, watermark if offset else None))
-    return found
+        if watermark is not None:
+            break
+    began_at = min((at for at in known if at is not None), default=None)
+    return Beginning(partition, offset, began_at, watermark if offset else None)
 
 
 class RecordSource(LogSource):
-    """Base of the sources whose messages land in `records`: implements `Source` except for how messages are
-    received. What has landed says their schema."""
+    """The `Source` of messages in `records`, but for how they are received. What has landed says their schema."""
 
     kind = OFFSETS
     _has_record_times: ClassVar = True
@@ -96,8 +87,8 @@ class RecordSource(LogSource):
         self.database, self.has_labels = form.database, form.labels == "labels"
         self.has_options, self.has_lossy_text = form.can_contradict_options, form.lossy_columns is not None
         self.shows_time = form.watermarks(self._options)
-        self._log: tuple[list[LogEntry], Sequence[SchemaChange], History] | None = None
-        self._loaded: tuple[Sequence[SchemaChange], list[SchemaChange], History] | None = None
+        self._log: tuple[tuple[list[LogEntry], list[SchemaChange]], Sequence[SchemaChange], History, History] | None
+        self._log = None
 
     @property
     def _stored(self) -> records.LandedState:
@@ -105,13 +96,12 @@ class RecordSource(LogSource):
 
     @property
     def _options(self) -> Options:
-        """The options of the format, as the feed configures them."""
         return Options()
 
     @abc.abstractmethod
     def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
-        """Append messages to `records` with the number of a batch, up to the limits of a run; return the landed batch,
-        and the errors of what could not be received."""
+        """Append messages to `records` as the batch with this number, up to the limits of a run; return it, and the
+        errors of what could not be received."""
 
     def land(self) -> Landed:
         run, last = self._run, self._stored.last
@@ -169,15 +159,7 @@ class RecordSource(LogSource):
         return self._replay(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
 
     def _taken(self) -> TakenNames:
-        """Return the wanted names, by everything that was decoded."""
-        changes, history = self._read_log()
-        if loads := self._run.loads:
-            if self._loaded is None or self._loaded[:2] != (changes, loads):
-                history = History()
-                history.apply([*changes, *loads])
-                self._loaded = changes, loads, history
-            history = self._loaded[2]
-        return TakenNames.of(self._run.feed.tables, history, self._run.last_cut.checkpoint_ts)
+        return TakenNames.of(self._run.feed.tables, self._read_log()[2], self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
         """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
@@ -221,17 +203,21 @@ class RecordSource(LogSource):
         run, taken = self._run, self._taken()
         landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
         batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
-        seeds = {number: run.signals.last_ts(number) for number in batches}
-        positions = {number: run.signals.positions_before(number) for number in batches}
-        late_before: dict[int, dict[tuple[str, int], int]] = {number: {} for number in batches}
-        for each in segments:
-            if each.record_batch is not None and each.file_index is not None:
-                late_before[each.record_batch][parse_segment(each.segment)[0]] = each.file_index
-        topic_format = TopicFormat(
-            run.feed.message_format, self._options, seeds, positions, late_before, taken.takes, landed_ms,
-            self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
-        )  # fmt: skip
         wanted = wanted_records(run, self._format, batches)
+        late = {(*parse_segment(each.segment)[0], each.record_batch): each.file_index or 0 for each in segments}
+        starts = dict[PartitionBatch, tuple[int, int, int | None, int]]()
+        for number in batches:
+            seed, positions = run.signals.last_ts(number), run.signals.positions_before(number)
+            for each in (each for each in wanted if each.batch == number):
+                last_ts, watermark = positions.get(each.partition, (0, 0))
+                # Of a server's log there is one: what is read after something else comes after it.
+                last_ts = seed if self._format.transactions == "all" else last_ts
+                place = each.partition.topic, each.partition.number, number
+                starts[place] = seed, last_ts, watermark or None, late.get(place, 0)
+        topic_format = TopicFormat(
+            run.feed.message_format, self._options, starts, taken.takes, landed_ms, self._has_record_times,
+            ignores_tombstones=run.feed.policy.tombstones == "ignore",
+        )  # fmt: skip
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
         reader = records.record_reader(run.lake, run.feed.name, wanted, parallel)
@@ -247,11 +233,10 @@ class RecordSource(LogSource):
         # Changes at or below a watermark that had not arrived before: rows, the first of each change, and statements.
         sent = [rows for each in found.values() for rows in each.sent_before.items()]
         unknown = run.events.without({change for (change, _), _ in sent}) if sent else set()
-        stated = [statement for each in found.values() for statement in each.stated_before.items()]
-        stated_earlier = run.signals.statements() if stated else set()
+        stated, known = (each.stated_before.items() for each in found.values()), run.signals.statements()
         not_sent_before = [
             *(row for (change, _), row in sent if change in unknown),
-            *(statement for change, statement in stated if change not in stated_earlier),
+            *(said for change, said in itertools.chain.from_iterable(stated) if change not in known),
         ]
         counts = {name: Counter[str]() for name in ("others", "tombstones", "strict")}
         for finds in found.values():
@@ -312,19 +297,22 @@ class RecordSource(LogSource):
             found = upto
         return found
 
+    def _pending(self) -> Pending:
+        source = self._run.feed.kafka
+        return kafka.find_pending(source, kafka.read_topics(source), self._stored.landed)
+
     @functools.cached_property
     def _read_up(self) -> frozenset[str]:
         """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
         messages."""
-        source, landed = self._run.feed.kafka, self._stored.landed
         try:
-            pending = kafka.find_pending(source, kafka.read_topics(source), landed)
+            pending = self._pending()
         except CdcError:
             return frozenset()  # The next run asks again.
         ends = {partition for partition, (start, end) in pending.offsets.items() if start == end}
         return frozenset(
             name
-            for name, topic in landed.topics.items()
+            for name, topic in self._stored.landed.topics.items()
             if name not in pending.ids or all(LogPartition(name, number) in ends for number in topic.ends)
         )
 
@@ -332,17 +320,20 @@ class RecordSource(LogSource):
         """Return the changes of tables in everything that has landed, in order."""
         return [change for change in self._read_log()[0] if upto is None or change.commit_ts <= upto], ()
 
-    def _read_log(self) -> tuple[Sequence[SchemaChange], History]:
-        """Return the changes in everything that has landed, even beyond the checkpoint, and what they make of the
-        tables. They are carried out again only after more has landed."""
-        entries = list(self._run.signals.schema_signals())
-        if self._log is None or self._log[0] != entries:
+    def _read_log(self) -> tuple[Sequence[SchemaChange], History, History]:
+        """Return the changes in everything that has landed, even beyond the checkpoint; what they make of the tables;
+        and what they do with the loads of dumps. They are carried out again only after more has landed."""
+        entries, loads = list(self._run.signals.schema_signals()), list(self._run.loads)
+        if self._log is None or self._log[0] != (entries, loads):
             form, history = self._format, History()
             changes = schema_changes(
                 entries, escapes=form.backslash_escapes, types=self._run.feed.types,
                 in_table_order=form.in_table_order, history=history,
             )  # fmt: skip
-            self._log = entries, changes, history
+            loaded = History() if loads else history
+            if loads:
+                loaded.apply([*changes, *loads])
+            self._log = (entries, loads), changes, history, loaded
         return self._log[1:]
 
     # --- What a sensor and a status see ---
@@ -358,8 +349,6 @@ class RecordSource(LogSource):
 
 
 class Topics(RecordSource):
-    """The `Source` of Kafka topics."""
-
     shown = SourceKind(
         "kafka", "Messages of the topics, each once, as they were on the brokers.",
         "offsets", "Follows the end offsets of the topics.",
@@ -392,38 +381,32 @@ class Topics(RecordSource):
     @functools.cached_property
     def _beginnings(self) -> Sequence[Beginning]:
         """The beginnings of the partitions; empty once something has landed, as the brokers may have removed it."""
-        source = self._run.feed.kafka
-        if not self._format.watermarks(self._options) or self._stored.landed.topics:
+        source, landed = self._run.feed.kafka, self._stored.landed
+        if not self._format.watermarks(self._options) or landed.topics:
             return ()
-        client = kafka.KafkaClient.of(source)
-        topics = kafka.read_topics(source, client)
+        topics = kafka.read_topics(source)
         kafka.require_all(source, topics)
-        pending = kafka.find_pending(source, topics, LandedOffsets())
         ranges = [
             OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
-            for partition, (start, end) in pending.offsets.items()
+            for partition, (start, end) in kafka.find_pending(source, topics, landed).offsets.items()
             if end > start
         ]
         values = defaultdict[LogPartition, list[bytes | None]](list)
-        reader = kafka.RangeReader(client, ranges)
+        reader = kafka.RangeReader(source, ranges)
         for found in reader.messages():
             values[found.range.partition] += found.values
         if unreachable := [fault for fault in reader.faults if isinstance(fault, SourceUnreachableError)]:
             raise unreachable[0]
-        return beginnings_of({each.partition: each.start for each in ranges}, values, self._format.make(self._options))
+        decode = self._format.make(self._options)
+        return [beginning_of(each.partition, each.start, values[each.partition], decode) for each in ranges]
 
     def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
-        run, source, landed = self._run, self._run.feed.kafka, self._stored.landed
-        pending = kafka.find_pending(source, kafka.read_topics(source), landed)
-        ranges = kafka.choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
+        run, source, pending = self._run, self._run.feed.kafka, self._pending()
+        ranges = kafka.choose_ranges(pending.offsets, self._stored.landed, source.max_records, source.max_bytes)
         landed_now, faults = records.Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]
-
-    def _pending(self) -> Pending:
-        source = self._run.feed.kafka
-        return kafka.find_pending(source, kafka.read_topics(source), self._stored.landed)
 
     def poll(self, asked: str | None) -> SourceState:
         pending = self._pending()
@@ -465,14 +448,12 @@ def _landed_ranges(
     wanted = pc.field("kind") == OFFSETS
     if batches is not None:
         wanted &= pc.field("record_batch").isin(batches)
-    ranges = run.segments.rows.filter(wanted)
-    landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
-    columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
-    for segment, batch, size in zip(*columns, strict=True):
+    ranges = run.segments.rows.filter(wanted).select(["segment", "record_batch", "size"])
+    landed = defaultdict[LogPartition, dict[int, tuple[int, int]]](dict)
+    for segment, batch, size in zip(*(column.to_pylist() for column in ranges.columns), strict=True):
         partition, start = parse_segment(segment)
-        of_partition = landed.setdefault(partition, {})
-        first, known = of_partition.get(batch, (start, 0))
-        of_partition[batch] = min(first, start), known + size
+        first, known = landed[partition].get(batch, (start, 0))
+        landed[partition][batch] = min(first, start), known + size
     return landed
 
 

@@ -4,13 +4,10 @@ Nothing is committed to the brokers and no group is joined: the offsets that a f
 of aborted transactions are never seen. An error's text contains addresses and responses of brokers, so only the error's
 name is passed on.
 
-It also reads claim checks, the files in which TiCDC stores messages that are too large for the broker.
-
-    {"key":null,"value":"<the message, base64>"}
-
-With claim-check-raw-value the file is the message itself. Either can be compressed: bytes are returned as they are. A
-message in the topic has the URI of its file; only its file name is used here, so that a message can refer to no other
-place than the configured one.
+Claim checks are the files in which TiCDC stores messages that are too large for the broker, as
+`{"key":null,"value":"<base64>"}`, or with claim-check-raw-value as they are; either can be compressed. A message in the
+topic has the URI of its file. Only its file name is used, so that it can refer to no other place than the configured
+one.
 
 A range ends at a position, not after a count of messages. A run is limited by records and by bytes. The size of records
 is known from the last batch of their topic; where it turns out to be different, a range ends earlier than planned."""
@@ -28,9 +25,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
@@ -77,38 +74,11 @@ _OWN: Final = {
     "allow.auto.create.topics": "false",
 }
 _SETTING: Final = re.compile(r'configuration property:? "([\w.]+)"')
-
+REQUEST_SECONDS: Final = 15.0
+"""A request is given up after this time, and by `PATIENCE_SECONDS` a read without progress."""
+PATIENCE_SECONDS: Final = 60.0
 
 _Client = TypeVar("_Client", Consumer, AdminClient)
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaClient:
-    """How the brokers are reached. It is handed to tasks, secrets and all, and never shown. A request is given up after
-    `timeout_seconds`; a read without progress after `patience_seconds`."""
-
-    brokers: str
-    settings: Mapping[str, str] = field(repr=False)
-    timeout_seconds: float = 15
-    patience_seconds: float = 60
-
-    @classmethod
-    def of(cls, source: KafkaSource) -> Self:
-        return cls(",".join(source.bootstrap_servers), dict(source.kafka))
-
-    def made(self, kind: type[_Client], errors: ClientErrors) -> _Client:
-        """Return a consumer without a group, or a client for requests to the cluster. Raises `ConfigurationError` when
-        it does not accept its settings."""
-        own: Any = {"bootstrap.servers": self.brokers, "error_cb": errors.note}
-        try:
-            return kind({**_DEFAULTS, **self.settings, **_OWN, **own})
-        except (KafkaException, TypeError, ValueError) as error:
-            # The client's text may contain a value.
-            named = _SETTING.search(str(error))
-            what = "a setting of source.kafka" if named is None else f"the setting source.kafka.{named[1]}"
-            advice = "names and values are those of librdkafka's CONFIGURATION.md"
-            raise ConfigurationError(f"the Kafka client does not take {what}", advice=advice) from None
-
 
 _FORBIDDEN: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _MISSING: Final = frozenset({
@@ -133,14 +103,29 @@ _TOO_LARGE: Final = re.compile(r"Invalid response size (\d+).*receive\.message\.
 _NOT_TRUSTED: Final = "certificate verify failed"
 
 
-class ClientErrors:
-    """Errors that the client has reported about its brokers, by code. It reports them from its own threads."""
+class Brokers:
+    """The brokers of a source, for one client of them; and the errors that it has reported, by code. It reports them
+    from its own threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: KafkaSource) -> None:
+        self._addresses, self._settings = ",".join(source.bootstrap_servers), source.kafka
         self._lock = threading.Lock()
         self._by_code: dict[int, str] = {}
         self.too_large: int | None = None
         """The bytes of a response that the client refused to accept."""
+
+    def client(self, kind: type[_Client]) -> _Client:
+        """Return a consumer without a group, or a client for requests to the cluster. Raises `ConfigurationError` when
+        it does not accept its settings."""
+        own: Any = {"bootstrap.servers": self._addresses, "error_cb": self.note}
+        try:
+            return kind({**_DEFAULTS, **self._settings, **_OWN, **own})
+        except (KafkaException, TypeError, ValueError) as error:
+            # The client's text may contain a value.
+            named = _SETTING.search(str(error))
+            what = "a setting of source.kafka" if named is None else f"the setting source.kafka.{named[1]}"
+            advice = "names and values are those of librdkafka's CONFIGURATION.md"
+            raise ConfigurationError(f"the Kafka client does not take {what}", advice=advice) from None
 
     def note(self, error: KafkaError) -> None:
         with self._lock:
@@ -148,21 +133,22 @@ class ClientErrors:
             if found := _TOO_LARGE.search(error.str()):
                 self.too_large = int(found[1])
 
-    def fault(self, brokers: str, error: KafkaError | None = None) -> CdcError:
-        """Return the error for a request without a response: `SourceError` for a permanent cause, else
-        `SourceUnreachableError`."""
+    def fault(self, error: KafkaError | None = None) -> CdcError:
+        """Return the error for a request without a response."""
         with self._lock:
             reported = dict(self._by_code)
         if _LOGIN & reported.keys():
             advice = "correct sasl.mechanism, sasl.username and sasl.password of source.kafka"
-            return SourceError(f"the Kafka brokers at {brokers} do not take the credentials", advice=advice)
+            return SourceError(f"the Kafka brokers at {self._addresses} do not take the credentials", advice=advice)
         if _NOT_TRUSTED in reported.get(KafkaError._SSL, ""):
             advice = "set ssl.ca.location of source.kafka to the authority that issued it"
-            return SourceError(f"the certificate of the Kafka brokers at {brokers} cannot be verified", advice=advice)
+            return SourceError(
+                f"the certificate of the Kafka brokers at {self._addresses} cannot be verified", advice=advice
+            )
         names = sorted(KafkaError(code).name() for code in reported if code != KafkaError._ALL_BROKERS_DOWN)
         said = names or ([] if error is None else [error.name()])
         return SourceUnreachableError(
-            f"the Kafka brokers at {brokers} cannot be reached for now ({', '.join(said) or 'no answer'})",
+            f"the Kafka brokers at {self._addresses} cannot be reached for now ({', '.join(said) or 'no answer'})",
             advice="see whether they run, and bootstrap_servers of the source is right; the next run tries again",
         )
 
@@ -243,14 +229,14 @@ class Topic:
     fault: SourceError | None = None
 
 
-def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
-    """Read the current topics that the source names or its pattern matches, but for those that are internal to the
-    brokers. This takes three or four requests. Missing ones are left out; `find_faults` returns them. Raises
-    `SourceError` when none of the named topics can be read, `SourceUnreachableError` when the brokers do not answer,
-    `ConfigurationError` when the client does not take its settings."""
-    cluster = _Cluster(client or KafkaClient.of(source))
+def read_topics(source: KafkaSource) -> tuple[Topic, ...]:
+    """Read the current topics that the source names or its pattern matches, in three or four requests; without missing
+    ones, which `find_faults` returns. Raises `SourceError` when none of the named topics can be read,
+    `SourceUnreachableError` when the brokers do not answer, `ConfigurationError` when the client does not take its
+    settings."""
+    cluster = _Cluster(source)
     try:
-        topics = cluster.topics(source)
+        topics = cluster.topics()
     finally:
         # Destroyed on this thread: the garbage collector can run on a thread of another client, where the library
         # aborts the process instead.
@@ -266,32 +252,31 @@ class _NoLeaderError(SourceUnreachableError):
 
 
 class _Cluster:
-    def __init__(self, client: KafkaClient) -> None:
-        self._brokers = client.brokers
-        self._errors = ClientErrors()
-        self.admin: Any = client.made(AdminClient, self._errors)  # Its answers have no types.
-        self._deadline = time.monotonic() + client.timeout_seconds
+    def __init__(self, source: KafkaSource) -> None:
+        self._source, self._brokers = source, Brokers(source)
+        self.admin: Any = self._brokers.client(AdminClient)  # Its answers have no types.
+        self._deadline = time.monotonic() + REQUEST_SECONDS
 
     def _seconds_left(self) -> float:
         return max(_LEAST_SECONDS, self._deadline - time.monotonic())
 
-    def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
+    def topics(self) -> tuple[Topic, ...]:
         while True:
             try:
-                return self._topics(source)
+                return self._topics()
             except _NoLeaderError as error:
                 if self._seconds_left() <= _NO_LEADER_SECONDS:
                     raise SourceUnreachableError(error.message) from None
                 time.sleep(_NO_LEADER_SECONDS)
 
-    def _topics(self, source: KafkaSource) -> tuple[Topic, ...]:
-        names = source.topics
+    def _topics(self) -> tuple[Topic, ...]:
+        names = self._source.topics
         if names is None:
             try:
                 known: Iterable[str] = self.admin.list_topics(timeout=self._seconds_left()).topics
             except KafkaException as error:
                 raise self._fault(error) from None
-            names = tuple(name for name in known if source.takes(name))
+            names = tuple(name for name in known if self._source.takes(name))
         if not names:
             return ()
         answers: Mapping[str, Future[Any]] = self.admin.describe_topics(
@@ -342,7 +327,7 @@ class _Cluster:
                 return found
             if cause.code() in _NO_LEADER:
                 return _NoLeaderError(f"a partition of the topic {topic} has no leader for now ({cause.name()})")
-        return self._errors.fault(self._brokers, cause)
+        return self._brokers.fault(cause)
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
@@ -412,8 +397,7 @@ def log_truncated(partition: LogPartition, wanted: int, end: int) -> SourceError
 
 
 def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffsets | None = None) -> list[SourceError]:
-    """Return the errors of topics that the source names, or of which something has landed, and that cannot be read.
-    `topics` are all that `read_topics` found."""
+    """Return the errors of topics that the source names, or of which something has landed, and that cannot be read."""
     landed = landed or LandedOffsets()
     found = {topic.name: topic for topic in topics}
     faults = [topic.fault for topic in found.values() if topic.fault is not None]
@@ -441,7 +425,7 @@ def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
 # --- Reading of ranges ---
 
 _MESSAGES_AT_ONCE: Final = 500
-"""Measured: with 10,000, each costs twice as much, because they do not fit into the processor's cache."""
+"""With 10,000, each costs twice as much, because they do not fit into the processor's cache."""
 _FIRST_MESSAGES: Final = 100
 """Before their size is known."""
 _BYTES_AT_ONCE: Final = 8 << 20
@@ -464,14 +448,12 @@ _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
 
 
 class RangeReader:
-    """Reads ranges of different partitions, side by side, each in its order: `messages` yields the messages of all of
-    them. A fault ends the range that it concerns, and the others continue; a fault of the brokers ends all. Then `ends`
-    says how far the ranges were read, and `faults` what went wrong: `SourceError` for messages that are lost, that may
-    not or cannot be read, or that are larger than the client accepts; `SourceUnreachableError` when nothing came for a
-    while."""
+    """Reads ranges of different partitions, side by side, each in its order. A fault ends the range that it concerns,
+    and the others continue; a fault of the brokers ends all. Then `ends` says how far the ranges were read, and
+    `faults` what went wrong: `SourceUnreachableError` when nothing came for a while, else `SourceError`."""
 
-    def __init__(self, client: KafkaClient, ranges: Sequence[OffsetRange]) -> None:
-        self._client = client
+    def __init__(self, source: KafkaSource, ranges: Sequence[OffsetRange]) -> None:
+        self._source, self._patience = source, PATIENCE_SECONDS
         self._parts = [_Part(whole) for whole in ranges]
         self.faults: list[CdcError] = []
 
@@ -481,8 +463,7 @@ class RangeReader:
         return {part.range: part.position for part in self._parts}
 
     def messages(self) -> Iterator[Messages]:
-        """Yield the messages of the ranges, in batches of one range each. Raises `ConfigurationError` when the client
-        does not accept its settings."""
+        """Yield the messages of the ranges, in batches of one range each. Raises as `Brokers.client` does."""
         yield from self._read(self._parts)
         # Ranges are left where an answer was too large. The client does not report its partition: reading one after the
         # other shows it.
@@ -494,11 +475,11 @@ class RangeReader:
         if not self._open:
             return
         single = next(iter(self._open)) if len(self._open) == 1 else None
-        self._errors = ClientErrors()
+        self._brokers = Brokers(self._source)
         self._waited = 0.0  # The seconds since something came, without the time of processing it.
         self._wanted = _FIRST_MESSAGES
         held = 0  # The bytes received since all parts have yielded their messages.
-        self._consumer = self._client.made(Consumer, self._errors)
+        self._consumer = self._brokers.client(Consumer)
         try:
             # Assigned without a group: this depends on no request to a coordinator.
             self._consumer.assign([TopicPartition(*partition, part.position) for partition, part in self._open.items()])
@@ -508,7 +489,7 @@ class RangeReader:
                 batch = self._consumer.consume(max(1, min(self._wanted, left)), _CONSUME_SECONDS)
                 self._waited += time.monotonic() - asked
                 held += self._take(batch, single)
-                if (size := self._errors.too_large) is not None:
+                if (size := self._brokers.too_large) is not None:
                     for part in self._open.values():
                         yield from part.hand_on()
                     if single is None:
@@ -520,7 +501,7 @@ class RangeReader:
                             advice="set receive.message.max.bytes of source.kafka above that",
                         )
                         self._end(part, fault)
-                elif self._waited > self._client.patience_seconds:
+                elif self._waited > self._patience:
                     for part in self._open.values():
                         fault = self._why_no_messages(part)
                         self._end(part, fault)
@@ -584,7 +565,7 @@ class RangeReader:
         elif (found := topic_fault(part.range.partition.topic, error)) is not None:
             self._end(part, found)
         else:
-            self._errors.note(error)
+            self._brokers.note(error)
 
     def _end(self, part: _Part, fault: CdcError) -> None:
         part.over = True
@@ -594,15 +575,15 @@ class RangeReader:
         partition, position = part.range.partition, part.position
         try:
             # The topic first: if it may not be read, the client says only that it does not know the partition.
-            known = self._consumer.list_topics(partition.topic, self._client.timeout_seconds)
+            known = self._consumer.list_topics(partition.topic, REQUEST_SECONDS)
             error: KafkaError | None = known.topics[partition.topic].error
             if error is not None and (found := topic_fault(partition.topic, error)) is not None:
                 return found
             asked = TopicPartition(*partition)
-            low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
+            low, high = self._consumer.get_watermark_offsets(asked, REQUEST_SECONDS)
         except KafkaException as raised:
             cause: KafkaError = raised.args[0]
-            return topic_fault(partition.topic, cause) or self._errors.fault(self._client.brokers, cause)
+            return topic_fault(partition.topic, cause) or self._brokers.fault(cause)
         if position < low:
             return offsets_expired(partition, position, low)
         if part.range.end > high:
@@ -619,8 +600,7 @@ def _runs(messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[
 
 
 class _Part:
-    """The progress of a range, and its messages that were not yielded yet. With `over`, no more messages of it are
-    read."""
+    """The progress of a range, which is read until it is `over`, and its messages that were not yielded yet."""
 
     def __init__(self, whole: OffsetRange) -> None:
         self.range = whole
@@ -630,8 +610,7 @@ class _Part:
         self.held = Messages(whole)
 
     def take(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Add those of some messages, which are consecutive in the log, that belong to the range; return their number
-        and their bytes."""
+        """Add those of consecutive messages that belong to the range; return their number and their bytes."""
         offsets: list[int] = list(map(_offset, messages))
         count = len(offsets)
         if offsets[-1] >= self.range.end:
@@ -685,7 +664,7 @@ def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
         if end > low
     ]
     values: list[bytes] = []
-    reader = RangeReader(KafkaClient.of(source), ranges[:_FIRST_PARTITIONS])
+    reader = RangeReader(source, ranges[:_FIRST_PARTITIONS])
     for messages in reader.messages():
         values += [value for value in messages.values if value is not None]
         if len(values) >= _LOOKED_AT:
@@ -709,8 +688,8 @@ def choose_ranges(
     offsets: Mapping[LogPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
     """Choose the ranges to read from partitions with (from, before) offsets: at most `max_records` offsets, and about
-    `max_bytes` bytes of keys and values. What a partition does not need is shared by the others. Each partition with
-    new offsets gets at least one offset, whatever the limits are, so that none waits forever."""
+    `max_bytes` bytes of keys and values. Each partition with new offsets gets at least one, so that none waits
+    forever."""
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
     found = {each: landed.record_bytes(each.topic) for each in left}
     sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in found.items()}
@@ -730,8 +709,7 @@ def choose_ranges(
 
 
 def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:
-    """Divide a total as equally as the needs allow: a partition that needs less than its share leaves the rest to the
-    others."""
+    """Divide a total as equally as the needs allow: what a partition does not need is shared by the others."""
     shares: dict[LogPartition, int] = {}
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
@@ -739,19 +717,18 @@ def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, 
     return shares
 
 
-def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
-    """Return the maximum number of tasks that have enough to do: at least 1."""
-    return max(1, math.ceil(sum(_cost(part, landed) for part in ranges) / _WORTH_A_TASK))
-
-
 def split_ranges(
-    ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: int
+    ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: Callable[[], int]
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Distribute the ranges over groups, for about `tasks` tasks with about equal work. Large ranges are cut, and each
-    part is a group of its own; but not where the size of records is not known: a part might have to end early, and what
-    is behind would be read twice."""
-    costs = {part: _cost(part, landed) for part in ranges}
-    share = max(_WORTH_A_TASK, math.ceil(sum(costs.values()) / tasks))
+    """Distribute the ranges over groups, for about `tasks` tasks with about equal work, asked for their number when
+    there is more than one can do. Large ranges are cut, and each part is a group of its own; but not where the size of
+    records is not known: a part might have to end early, and what is behind would be read twice."""
+    # In records of a usual size: larger records take longer.
+    costs = {
+        part: len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE) for part in ranges
+    }
+    total = sum(costs.values())
+    share = max(_WORTH_A_TASK, math.ceil(total / tasks()) if total > _WORTH_A_TASK else 0)
     parts: list[OffsetRange] = []
     whole: list[OffsetRange] = []
     for part in ranges:
@@ -766,8 +743,3 @@ def split_ranges(
     for part in sorted(whole, key=costs.__getitem__, reverse=True):
         min(groups, key=lambda group: sum(map(costs.__getitem__, group))).append(part)
     return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
-
-
-def _cost(part: OffsetRange, landed: LandedOffsets) -> float:
-    """Return the cost of a range, in records of a usual size: larger records take longer."""
-    return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)

@@ -26,7 +26,7 @@ from cdc_lakehouse.sources.database import (
 from cdc_lakehouse.sources.dump.contents import DumpPosition, list_objects
 from cdc_lakehouse.sources.kafka import (
     Bounds,
-    KafkaClient,
+    Brokers,
     RangeReader,
     Topic,
     choose_ranges,

@@ -13,8 +13,8 @@ import pytest
 from cdc_lakehouse.assets.runs import FAILURE_TAG
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
-from cdc_lakehouse.sources.kafka import KafkaClient
 from tests.commands import call
+from tests.kit.kafka import wait_at_most
 from tests.kit.lakes import TestLake
 from tests.lake import NOON, segment
 from tests.pipeline import Sink
@@ -81,9 +81,7 @@ def test_a_source_that_refuses_shows_and_stores_no_secret(
     lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(
-        KafkaClient, "of", lambda asked: KafkaClient(asked.bootstrap_servers[0], dict(asked.kafka), 1, 1)
-    )
+    wait_at_most(monkeypatch, 1)
     path = lake.sink.parent / "lakehouse.yaml"
     document = json.loads(path.read_text())
     refuses = conversation(HANDSHAKE, wire.CLIENT_AUTHENTICATION, refusal("auth failed for user reader"))

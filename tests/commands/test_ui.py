@@ -28,7 +28,7 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.common import Asked
 from cdc_lakehouse.commands.report import page_handler
 from tests.commands import call
-from tests.kit.kafka import impatient_client
+from tests.kit.kafka import wait_at_most
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import T0, Rejected, before, create, drop, land, publish, quarantine, rename, segment
 from tests.pipeline import Sink, lake_in
@@ -172,7 +172,7 @@ def test_silent_source_is_down_and_delays_nothing(tmp_path: Path, monkeypatch: p
         source = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": brokers, "topics": ["t"]}
         lake = lake_in(tmp_path, source={**source, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
-        impatient_client(monkeypatch, lake.feed.kafka, 3)
+        wait_at_most(monkeypatch, 3)
         monkeypatch.setattr("cdc_lakehouse.commands.metrics._PATIENCE_SECONDS", 0.2)
         found = metrics()
         assert (found["source_up", (("feed", lake.name),)], found["up", (("feed", lake.name),)]) == (0, 1)

@@ -27,7 +27,7 @@ from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableRef, TruncateTa
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders import format as message_format
 from cdc_lakehouse.decoders.format import Decode, Options
-from cdc_lakehouse.decoders.formats import canal_entries, canal_json
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json, dts_avro
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
@@ -295,3 +295,102 @@ def test_text_that_is_not_utf8_is_told(source: str) -> None:
     changes = [part for part in parts_of(source) if isinstance(part, RowChange)]
     damaged = {(change.table, name) for change in changes for name in canal_json.lossy_columns(change)}
     assert damaged == {("t_all", "c_latin"), ("t_all", "c_gbk")}
+
+
+# --- Records of DTS Avro: those of the service's own SDK, and whatever one holds is read back ---
+
+# Bytes of records: both schemas, all of the body, and nothing but MessageError.
+
+
+def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
+    """An image as `records.jsonl` writes it, in the form of `read_record`."""
+    if expected is None:
+        return None
+    branch = expected["t"]
+    if branch == "EmptyObject":
+        return branch, expected["symbol"]
+    value = {name: part for name, part in expected.items() if name != "t"}
+    if "hex" in value:
+        value["value"] = bytes.fromhex(value.pop("hex"))
+    if branch == "TimestampWithTimeZone":
+        parts: Any = value["value"]
+        value["value"] = {part: parts[part] for part in records.TIME_PARTS}
+    return branch, value
+
+
+@pytest.mark.parametrize(("value", "expected"), records.sdk_records(), ids=map(str, range(24)))
+def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any]) -> None:
+    read = dict(dts_avro.read_record(value))
+    assert {"len": len(value), **read["source"]}.items() >= {
+        "len": expected["len"], "sourceType": expected["sourceType"], "version": expected["sourceVersion"],
+    }.items()  # fmt: skip
+    images = {name: expected[name] for name in ("beforeImages", "afterImages")}
+    images = {name: [*map(_image, each)] if isinstance(each, list) else each for name, each in images.items()}
+    assert read == {**{name: expected.get(name) for name in read}, "source": read["source"], **images}
+
+
+def test_sdk_reads_names_and_keys_alike() -> None:
+    """The records have every operation and branch: the test above compares something."""
+    written = [expected for _, expected in records.sdk_records()]
+    assert len({record["operation"] for record in written}) == 17
+    rows = [row for each in written for row in (each["beforeImages"], each["afterImages"]) if isinstance(row, list)]
+    assert len({None if image is None else image["t"] for row in rows for image in row}) == 13
+    views = [
+        (value, view) for value, expected in records.sdk_records() if isinstance(view := expected["sdkView"], dict)
+    ]
+    assert len(views) > 5
+    for value, view in views:
+        part = records.change(value)
+        assert (view["db"], view["table"], view["pk"]) == (part.database, part.table, list(part.key or ()))
+    keys = [json.loads(record["tags"].get("pk_uk_info", "null")) for _, record in records.sdk_records()]
+    assert {"PRIMARY": ["id"], "uk_1": ["c_int", "c_varchar"]} in keys and {} in keys
+
+
+def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
+    def of_version(version: str) -> bytes:
+        source = {"sourceType": "MySQL", "version": version}
+        texts = dict.fromkeys(("safeSourcePosition", "sourcePosition", "sourceTxid"), "")
+        return records.row_body([("c", 253, records.character("x", b""))], born=None, source=source, **texts)
+
+    value = of_version("8" * (48 - len(of_version(""))))
+    assert len(value) == 48
+    with pytest.raises(MessageError, match="character set 'x' is not known"):
+        dts_avro.decode(value)
+
+
+def test_no_end_of_a_record_is_one() -> None:
+    value = records.row_body([("id", 8, records.integer("1"))], born=None)
+    for end in range(len(value)):
+        with pytest.raises(MessageError, match=r"cut short: see byte \d+ of"):
+            dts_avro.read_record(value[:end])
+
+
+def _long(number: int) -> bytes:
+    zigzag = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes([*out, zigzag])
+
+
+@pytest.mark.parametrize("length", [1 << 31, 1 << 40, (1 << 62) - 1, -1, -(1 << 62)])
+@pytest.mark.parametrize("at", ["sourcePosition", "tags", "fields", "afterImages"])
+def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> None:
+    value = {
+        "sourcePosition": b"\x00\x02\x02" + _long(length),
+        "tags": records.body(born=None)[:-4] + _long(length) + b"\x02a\x02b",
+        "fields": records.body(born=None)[:-3] + _long(2) + _long(length) + b"\x02a\x02",
+        "afterImages": records.body(born=None)[:-1] + _long(2) + _long(length) + b"\x00\x00",
+    }[at]
+    with memory_below(1_000_000), pytest.raises(MessageError):
+        dts_avro.read_record(value)
+
+
+@pytest.mark.slow
+def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
+    """Three bytes make a Character: the most objects that a body can hold."""
+    value = records.body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"
+    with memory_below(200 * len(value)):
+        images = dts_avro.read_record(value)["afterImages"]
+        assert images is not None and len(images) == 100_000

@@ -185,9 +185,7 @@ class Reading:
         topic_format = TopicFormat(
             self._name,
             self._options,
-            {self._batch: self._last_ts},
-            {self._batch: {("t", number): (last, 0) for number, last in self._last_of.items()}},
-            {self._batch: {("t", number): offset for number, offset in enumerate(self.late_before)}},
+            {("t", n, self._batch): self._start(n) for n in range(len(partitions))},
             lambda *_: True,
             {self._batch: self.landed_ms},
             has_record_times=self.has_record_times,
@@ -219,6 +217,10 @@ class Reading:
         self._last_of |= {number: summary.last_ts for (_, number, _), summary in reader.summaries.items()}
         self._last_ts = max([self._last_ts, *self._last_of.values()])
         self._ends = list(ends)
+
+    def _start(self, number: int) -> tuple[int, int, int | None, int]:
+        last_ts = self._last_ts if format_of(self._name).transactions == "all" else self._last_of.get(number, 0)
+        return self._last_ts, last_ts, None, self.late_before[number] if number < len(self.late_before) else 0
 
     @property
     def changes(self) -> Events:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -14,20 +13,15 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources import kafka
-from cdc_lakehouse.sources.kafka import Bounds, KafkaClient, Topic
+from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
 from tests.kit.changefeed import Record, TopicWriter
 
 
-def with_timeout(client: KafkaClient, seconds: float) -> KafkaClient:
-    """The same, that gives up a request and a read after so many seconds."""
-    return dataclasses.replace(client, timeout_seconds=seconds, patience_seconds=seconds)
-
-
-def impatient_client(monkeypatch: pytest.MonkeyPatch, source: KafkaSource, seconds: float) -> None:
-    """The product's client of a source gives up after so many seconds."""
-    client = with_timeout(KafkaClient.of(source), seconds)
-    monkeypatch.setattr(KafkaClient, "of", lambda _: client)
+def wait_at_most(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Clients give up a request and a read after so many seconds."""
+    for name in ("REQUEST_SECONDS", "PATIENCE_SECONDS"):
+        patch.setattr(kafka, name, seconds)
 
 
 def hand_on_often(patch: pytest.MonkeyPatch, rows: int, bytes_held: int, messages: int) -> None:

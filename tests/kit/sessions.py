@@ -42,7 +42,7 @@ from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.dagster_feed import AlertSensor, checks, dates, ended, started, table_checks, tick
 from tests.kit.golden_pages import normalized, plain
-from tests.kit.kafka import impatient_client
+from tests.kit.kafka import wait_at_most
 from tests.kit.leases import lease_of
 from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
@@ -84,7 +84,7 @@ class Session:
     def feed(self, **feed: Any) -> None:
         self.lake = lake_in(self.directory, name="shop", **feed)
         if self.lake.feed.source.type == "kafka":
-            impatient_client(self._patch, self.lake.feed.kafka, 1)
+            wait_at_most(self._patch, 1)
 
     def results(self, case: Case) -> list[str]:
         with clock_at(lambda: self.now), self._open:

@@ -22,7 +22,7 @@ from cdc_lakehouse.errors import SourceError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import TableFiles
 from cdc_lakehouse.lake.tables import records as table
-from cdc_lakehouse.lake.tables.canal_records import EntryRecords, commit_ts_of
+from cdc_lakehouse.pipeline.canal import EntryRecords, commit_ts_of
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
@@ -279,23 +279,18 @@ def at(header: wire.Header, further: int = 0) -> BinlogPosition:
     return BinlogPosition.of(header.logfile_name, header.logfile_offset + further)
 
 
-def test_what_is_before_a_place_has_at_most_its_commit_ts(tmp_path: Path) -> None:
+def test_place_has_the_commit_ts_of_what_is_before_it(tmp_path: Path) -> None:
     landed = Landed(tmp_path, 120)
-    for number, header in list(enumerate(landed.headers()))[1::17]:
-        found = landed.find(at(header))
-        before = [each for told in landed.commit_ts[:number] for each in told]
-        behind = [each for told in landed.commit_ts[number:] for each in told]
-        assert found.reached and found.covered and found.commit_ts is not None
-        assert max(before, default=0) <= found.commit_ts < min(behind)
-        between = landed.find(at(header, -1))
+    headers, ts = landed.headers(), landed.commit_ts
+    for number in (0, *range(1, len(headers), 17)):
+        before, behind = ([each for told in of for each in told] for of in (ts[:number], ts[number:]))
+        found, between = landed.find(at(headers[number])), landed.find(at(headers[number], -1))
+        assert found.reached and found.covered and between.covered == (number > 0)
+        assert found.first == at(headers[0]) and found.commit_ts is not None
+        assert max(before, default=min(behind) - 1) <= found.commit_ts < min(behind)
         assert (found.commit_ts, found.values) == (between.commit_ts, between.values), "between two entries"
-
-
-def test_a_place_that_the_log_has_not_reached(tmp_path: Path) -> None:
-    landed = Landed(tmp_path, 120)
-    last = landed.headers()[-1]
-    found = landed.find(at(last, 100_000))
-    assert (found.reached, found.commit_ts, found.last) == (False, None, at(last))
+    found = landed.find(at(headers[-1], 100_000))
+    assert (found.reached, found.commit_ts, found.last) == (False, None, at(headers[-1]))
 
 
 def test_the_end_of_a_transaction_is_reached_with_it(tmp_path: Path) -> None:
@@ -305,15 +300,6 @@ def test_the_end_of_a_transaction_is_reached_with_it(tmp_path: Path) -> None:
     found = landed.find(at(header, header.event_length))
     assert found.reached and found.commit_ts == max(each for told in landed.commit_ts for each in told)
     assert not landed.find(at(header, header.event_length + 1)).reached
-
-
-def test_a_log_that_begins_behind_the_place(tmp_path: Path) -> None:
-    landed = Landed(tmp_path, 60)
-    first = landed.headers()[0]
-    found = landed.find(at(first, -1))
-    assert (found.covered, found.first) == (False, at(first))
-    assert found.commit_ts == min(each for told in landed.commit_ts for each in told) - 1
-    assert landed.find(at(first)).covered
 
 
 def test_the_binlog_of_another_server(tmp_path: Path) -> None:

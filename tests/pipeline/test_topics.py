@@ -31,7 +31,7 @@ from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.topics import beginnings_of, wanted_records
+from cdc_lakehouse.pipeline.topics import beginning_of, wanted_records
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from cdc_lakehouse.sources.dump.contents import DumpPosition
@@ -83,7 +83,7 @@ def begins(offset: int, *messages: str) -> str:
         of = {} if kind == "row" else {"type": "TIDB_WATERMARK"}
         values.append(message(_tidb=tidb, **of) if ts else kind.encode())
     decode = format_of("ticdc-canal-json").make(Options())
-    (found,) = beginnings_of({ONE: offset}, {ONE: values}, decode)
+    found = beginning_of(ONE, offset, values, decode)
     began, whole = (at and at - FIRST for at in (found.began_at, found.complete_from))
     return f"began at {began}, whole from {whole}"
 

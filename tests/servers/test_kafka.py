@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -26,11 +25,11 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, Sour
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
 from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state
-from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics, require_all
+from cdc_lakehouse.sources.kafka import RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
 from tests.commands import call
 from tests.kit.case_files import Case, read_cases, text_of
-from tests.kit.kafka import hand_on_often, with_timeout
+from tests.kit.kafka import hand_on_often, wait_at_most
 from tests.kit.kills import before_commit
 from tests.kit.lakes import TestLake
 from tests.kit.other_writer import optimize
@@ -50,8 +49,9 @@ def source(brokers: str, *topics: str, **settings: str) -> KafkaSource:
     )
 
 
-def client(source: KafkaSource, seconds: float = 4) -> KafkaClient:
-    return with_timeout(KafkaClient.of(source), seconds)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_at_most(monkeypatch, 8)
 
 
 # --- Ranges ---
@@ -96,7 +96,7 @@ def test_ranges_are_read_whole_however_they_are_cut(
     found: dict[int, list[tuple[int, bytes | None]]] = {number: [] for number in range(PARTITIONS)}
     for ranges in rounds:
         while ranges:
-            reader, sizes = RangeReader(client(of, 20), ranges), {each: [0] for each in ranges}
+            reader, sizes = RangeReader(of, ranges), {each: [0] for each in ranges}
             for messages in reader.messages():
                 part = messages.range
                 assert all(part.start <= offset < part.end for offset in messages.offsets)
@@ -139,7 +139,7 @@ def ranges(broker: Broker, topic: str) -> tuple[OffsetRange, ...]:
 
 def values(source: KafkaSource, which: Sequence[OffsetRange]) -> list[bytes | None]:
     """The values of ranges; raises the fault that there was."""
-    reader = RangeReader(client(source), which)
+    reader = RangeReader(source, which)
     read = [value for messages in reader.messages() for value in messages.values]
     for fault in reader.faults:
         raise fault
@@ -156,7 +156,7 @@ def wait_for(source: KafkaSource) -> Any:
 
     def topics() -> Any:
         with contextlib.suppress(SourceError):
-            return read_topics(source, client(source))
+            return read_topics(source)
 
     return until(topics)
 
@@ -168,13 +168,13 @@ def test_read_and_describe_are_enough(kafka: Broker, topic: str) -> None:
     (found,) = wait_for(reader)
     assert found.name == topic and found.partitions[0].end == 3 and len(found.id) == 22
     assert values(reader, ranges(kafka, topic)) == [b"a", b"b", b"c"]
-    assert topic in {each.name for each in read_topics(secure(kafka), client(reader))}
+    assert topic in {each.name for each in read_topics(secure(kafka))}
     # A topic that the user may not read does not stop the others.
     both = secure(kafka, topic, forbidden)
-    pending = find_pending(both, read_topics(both, client(both)), LandedOffsets())
+    pending = find_pending(both, read_topics(both), LandedOffsets())
     (fault,) = pending.faults
     assert f"no permission to read the topic {forbidden}" in str(fault) and pending.records == 3
-    shown = repr(KafkaClient.of(reader))
+    shown = repr(reader)
     assert kafka.secure in shown and Broker.PASSWORD not in shown
 
 
@@ -183,7 +183,7 @@ def test_missing_permission_is_reported(kafka: Broker, topic: str, described: bo
     reader = secure(kafka, topic)
     words = f"no permission to read the topic {topic}.*READ and DESCRIBE"
     with pytest.raises(SourceError, match=words) as raised:
-        read_topics(reader, client(reader))
+        read_topics(reader)
     check_no_secret(raised.value)
     if described:
         kafka.allow(topic, AclOperation.DESCRIBE)
@@ -202,7 +202,7 @@ def test_wrong_access_is_reported_without_secrets(kafka: Broker, topic: str) -> 
         own = dict(each.split("=") for each in settings.replace("$OTHER", OTHER_SECRET).split())
         brokers = {"secure": kafka.secure, "open": kafka.bootstrap}.get(where, where)
         reader = secure(kafka, topic, **own) if where == "secure" else source(brokers, topic, **own)
-        for look in (lambda: read_topics(reader, client(reader)), lambda: values(reader, existing)):
+        for look in (lambda: read_topics(reader), lambda: values(reader, existing)):
             with pytest.raises(CdcError, match=words) as raised:
                 look()
             assert type(raised.value).__name__ == error, line
@@ -225,7 +225,7 @@ def test_one_broker_of_several_is_enough(kafka: Broker, topic: str) -> None:
 
 def test_missing_topic_is_reported_and_stops_no_other(kafka: Broker, topic: str) -> None:
     reader = source(kafka.bootstrap, topic, "no-such-topic")
-    found = read_topics(reader, client(reader))
+    found = read_topics(reader)
     pending = find_pending(reader, found, LandedOffsets())
     (fault,) = pending.faults
     assert [each.name for each in found] == [topic] and pending.records == 3
@@ -234,7 +234,7 @@ def test_missing_topic_is_reported_and_stops_no_other(kafka: Broker, topic: str)
         require_all(reader, found)
     reader = source(kafka.bootstrap, "no-such-topic")
     with pytest.raises(SourceError, match=r"there is no topic no-such-topic.*source\.topics"):
-        read_topics(reader, client(reader))
+        read_topics(reader)
 
 
 # --- Topics that land in `records` ---
@@ -250,18 +250,17 @@ class TopicFeed:
         self.lake = new_lake(source=told)
         self.source = self.lake.feed.kafka
         self.topic = (self.source.topics or ("",))[0]
-        self.client = with_timeout(KafkaClient.of(self.source), 8)
 
     def state(self) -> LandedState:
         return landed_state(self.lake.run().lake, self.lake.name)
 
     def pending(self) -> Pending:
-        return find_pending(self.source, read_topics(self.source, self.client), self.state().landed)
+        return find_pending(self.source, read_topics(self.source), self.state().landed)
 
     def append(self, pending: Pending) -> tuple[LandedBatch, Sequence[CdcError]]:
         feed, state = self.lake.feed.model_copy(update={"source": self.source}), self.state()
         ranges = choose_ranges(pending.offsets, state.landed, self.source.max_records, self.source.max_bytes)
-        records = Records(self.lake.run().lake, feed, self.lake.session, self.client)
+        records = Records(self.lake.run().lake, feed, self.lake.session)
         return records.append(ranges, pending, state.last.number + 1)
 
     def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
@@ -361,8 +360,8 @@ class Played:
     makes one that was deleted. `send t/1 0..9 x*1000` sends to a partition; `commit` and `abort` do in a transaction,
     and `open` in one until its `end`. `run` is `plan` and then `append`."""
 
-    def __init__(self, case: Case, new_feed: NewFeed, kafka: Broker) -> None:
-        self._kafka, self._stem, own = kafka, f"{kafka.create()}.", case.settings
+    def __init__(self, case: Case, new_feed: NewFeed, kafka: Broker, patch: pytest.MonkeyPatch) -> None:
+        self._patch, self._kafka, self._stem, own = patch, kafka, f"{kafka.create()}.", case.settings
         pattern = re.escape(self._stem) + own.get("topic_pattern", "")
         topics = {"topics": [self._stem + name for name in own["topics"]]} if "topics" in own else {}
         self._feed = new_feed(**{**own, **(topics or {"topic_pattern": pattern})})
@@ -389,9 +388,9 @@ class Played:
             case "end":
                 self._producer.commit_transaction(30)
             case "patience":
-                feed.client = with_timeout(feed.client, float(of))
+                wait_at_most(self._patch, float(of))
             case "client":
-                feed.client = dataclasses.replace(feed.client, settings=json.loads(of))
+                feed.source = feed.source.model_copy(update={"kafka": json.loads(of)})
             case "plan":
                 self._pending = feed.pending()
             case "append" | "run":
@@ -428,8 +427,10 @@ def texts(word: str) -> list[bytes]:
 
 @pytest.mark.usefixtures("in_tasks")
 @pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "landing.txt"), ids=str)
-def test_messages_land_as_written(case: Case, new_feed: NewFeed, kafka: Broker, update: bool) -> None:
-    played = Played(case, new_feed, kafka)
+def test_messages_land_as_written(
+    case: Case, new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch, update: bool
+) -> None:
+    played = Played(case, new_feed, kafka, monkeypatch)
     said = [line for step in case.own for line in played.step(*step.split())]
     case.compare([text_of(line.replace(played._stem, "")) for line in said], update=update)
 
@@ -530,7 +531,7 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
     feed = new_feed(kafka=slow)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
     feed.send(*values)
-    feed.client = with_timeout(feed.client, 3)
+    wait_at_most(monkeypatch, 3)
     pending = feed.pending()
     make_rows = RecordRows.of
 
@@ -551,7 +552,7 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
     landed = sum(segment.records for segment in batch.segments)
     assert 1000 <= landed < 20_000
     assert feed.values() == values[:landed]
-    feed.client = with_timeout(feed.client, 8)
+    wait_at_most(monkeypatch, 8)
     feed.drain()
     assert feed.values() == values
 

@@ -19,25 +19,9 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import ObjectMissingError, SourceError, SourceUnreachableError
-from tests.boundaries.sources import (
-    TICDC_CANAL_JSON,
-    Bounds,
-    KafkaClient,
-    LandedOffsets,
-    LandedTopic,
-    LogPartition,
-    MessageError,
-    OffsetRange,
-    Options,
-    Topic,
-    choose_ranges,
-    find_pending,
-    read_claim_check,
-    read_topics,
-    split_ranges,
-)
+from tests.boundaries import sources
 from tests.kit.case_files import Case, read_cases
-from tests.kit.kafka import with_timeout
+from tests.kit.kafka import wait_at_most
 
 FORBIDDEN = SourceError("no permission to read the topic a")
 
@@ -49,17 +33,18 @@ def source(**more: Any) -> KafkaSource:
     )
 
 
-def _topics(text: str) -> list[Topic]:
+def _topics(text: str) -> list[sources.Topic]:
     """`a=5-9,0-0 b/other=2-3`: bounds of each partition, and the topic's id; `a!` cannot be read."""
-    found: list[Topic] = []
+    found: list[sources.Topic] = []
     for each in text.split():
         name, _, spans = each.partition("=")
         name, _, id = name.partition("/")
         bounds = {
-            number: Bounds(*map(int, span.split("-"))) for number, span in enumerate(filter(None, spans.split(",")))
+            number: sources.Bounds(*map(int, span.split("-")))
+            for number, span in enumerate(filter(None, spans.split(",")))
         }
         fault = FORBIDDEN if name.endswith("!") else None
-        found.append(Topic(name.rstrip("!"), "" if fault or id == "none" else id or "id", bounds, fault))
+        found.append(sources.Topic(name.rstrip("!"), "" if fault or id == "none" else id or "id", bounds, fault))
     return found
 
 
@@ -69,8 +54,8 @@ def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
     given = dict(line.split(": ", 1) for line in case.given)
     settings, topics = yaml.safe_load(given.get("source", "{}")), _topics(given["brokers have"])
     ends = (each.partition("=")[::2] for each in given.get("lake has", "").split())
-    there = {name: LandedTopic("id", dict(enumerate(map(int, of.split(","))))) for name, of in ends}
-    pending = find_pending(source(**settings), topics, LandedOffsets(there, began=bool(there)))
+    there = {name: sources.LandedTopic("id", dict(enumerate(map(int, of.split(","))))) for name, of in ends}
+    pending = sources.find_pending(source(**settings), topics, sources.LandedOffsets(there, began=bool(there)))
     offsets = [f"{partition}: {start}-{end}" for partition, (start, end) in pending.offsets.items()]
     assert pending.records == sum(end - start for start, end in pending.offsets.values())
     assert pending.ids.keys() == {topic.name for topic in topics}
@@ -79,11 +64,11 @@ def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
 
 # --- Ranges ---
 
-Offsets = Mapping[LogPartition, tuple[int, int]]
+Offsets = Mapping[sources.LogPartition, tuple[int, int]]
 TOPICS = ("a", "b")
 GREAT = 10**12
 
-partitions = st.builds(LogPartition, st.sampled_from(TOPICS), st.integers(0, 3))
+partitions = st.builds(sources.LogPartition, st.sampled_from(TOPICS), st.integers(0, 3))
 spans = st.tuples(st.integers(0, 10**6), st.integers(0, 500) | st.integers(0, 10**6)).map(lambda p: (p[0], sum(p)))
 offsets = st.dictionaries(partitions, spans, max_size=8)
 sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 2000) for topic in TOPICS})
@@ -91,16 +76,18 @@ limits = st.integers(1, 2000) | st.integers(1, 10**7)
 UNKNOWN_SIZE = 1024
 
 
-def landed(record_bytes: Mapping[str, float | None]) -> LandedOffsets:
-    return LandedOffsets({topic: LandedTopic("", {}, size) for topic, size in record_bytes.items()}, began=True)
+def landed(record_bytes: Mapping[str, float | None]) -> sources.LandedOffsets:
+    return sources.LandedOffsets(
+        {topic: sources.LandedTopic("", {}, size) for topic, size in record_bytes.items()}, began=True
+    )
 
 
 @given(offsets, sizes, limits, limits)
-@example({LogPartition("a", 0): (0, 2)}, {"a": 0.0, "b": 0.0}, 1, 3)
+@example({sources.LogPartition("a", 0): (0, 2)}, {"a": 0.0, "b": 0.0}, 1, 3)
 def test_ranges_are_within_the_limits(
     offsets: Offsets, sizes: dict[str, float | None], max_records: int, max_bytes: int
 ) -> None:
-    chosen = choose_ranges(offsets, landed(sizes), max_records, max_bytes)
+    chosen = sources.choose_ranges(offsets, landed(sizes), max_records, max_bytes)
     # No partition with new offsets is left out.
     assert [each.partition for each in chosen] == sorted(p for p, (start, end) in offsets.items() if end > start)
     for each in chosen:
@@ -111,7 +98,7 @@ def test_ranges_are_within_the_limits(
     known = {topic: UNKNOWN_SIZE if size is None else max(1, size) for topic, size in sizes.items()}
     assert sum(len(each) * known[each.partition.topic] for each in chosen if len(each) > 1) <= max_bytes
     if None not in sizes.values():
-        by_bytes = choose_ranges(offsets, landed(sizes), GREAT, max_bytes)
+        by_bytes = sources.choose_ranges(offsets, landed(sizes), GREAT, max_bytes)
         taken = {each.partition: len(each) for each in by_bytes}
         if any(taken.get(partition, 0) < end - start for partition, (start, end) in offsets.items()):
             used = sum(number * known[partition.topic] for partition, number in taken.items())
@@ -120,7 +107,9 @@ def test_ranges_are_within_the_limits(
 
 @given(offsets, st.integers(1, 10**7))
 def test_ranges_share_records_fairly(offsets: Offsets, max_records: int) -> None:
-    taken = {each.partition: len(each) for each in choose_ranges(offsets, landed({}), max_records, GREAT * 10**6)}
+    taken = {
+        each.partition: len(each) for each in sources.choose_ranges(offsets, landed({}), max_records, GREAT * 10**6)
+    }
     needs = {partition: end - start for partition, (start, end) in offsets.items()}
     assert sum(taken.values()) == min(max(max_records, len(taken)), sum(needs.values()))
     for partition, need in needs.items():
@@ -133,8 +122,8 @@ large_sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 10**7) for 
 
 @given(offsets, large_sizes, st.integers(1, 8))
 def test_tasks_share_all_ranges(offsets: Offsets, sizes: dict[str, float | None], tasks: int) -> None:
-    chosen = choose_ranges(offsets, landed(sizes), GREAT, GREAT * 10**6)
-    groups = split_ranges(chosen, landed(sizes), tasks)
+    chosen = sources.choose_ranges(offsets, landed(sizes), GREAT, GREAT * 10**6)
+    groups = sources.split_ranges(chosen, landed(sizes), lambda: tasks)
     assert len(groups) <= 2 * tasks and all(groups)
     wholes = {each.partition: each for each in chosen}
     for group in groups:
@@ -158,23 +147,28 @@ def test_tasks_share_all_ranges(offsets: Offsets, sizes: dict[str, float | None]
 def test_tasks_have_enough_to_do(
     partitions: int, records: int, record_bytes: float, tasks: int, lengths: list[int]
 ) -> None:
-    wholes = [OffsetRange(LogPartition("a", number), 7, 7 + records, 10**9) for number in range(partitions)]
-    assert [sum(map(len, group)) for group in split_ranges(wholes, landed({"a": record_bytes}), tasks)] == lengths
+    wholes = [
+        sources.OffsetRange(sources.LogPartition("a", number), 7, 7 + records, 10**9) for number in range(partitions)
+    ]
+    assert [
+        sum(map(len, group)) for group in sources.split_ranges(wholes, landed({"a": record_bytes}), lambda: tasks)
+    ] == lengths
 
 
 def test_admin_client_ends_with_the_call_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Any]] = []
-    make = KafkaClient.made
+    make = sources.Brokers.client
 
-    def noted(client: KafkaClient, kind: Any, errors: Any) -> Any:
-        made.append(weakref.ref(result := make(client, kind, errors)))
+    def noted(brokers: sources.Brokers, kind: Any) -> Any:
+        made.append(weakref.ref(result := make(brokers, kind)))
         return result
 
-    monkeypatch.setattr(KafkaClient, "made", noted)
+    monkeypatch.setattr(sources.Brokers, "client", noted)
+    wait_at_most(monkeypatch, 0.5)
     nobody = source(bootstrap_servers="127.0.0.1:1")
     # The error has the frames of the call, as a log or a task that keeps it does.
     with pytest.raises(SourceUnreachableError) as kept:
-        read_topics(nobody, with_timeout(KafkaClient.of(nobody), 0.5))
+        sources.read_topics(nobody)
     assert kept.value.__traceback__ is not None
     assert [client() for client in made] == [None]
 
@@ -199,11 +193,11 @@ def wrapped(message: object) -> bytes:
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Claims:
-    return functools.partial(read_claim_check, tmp_path.as_uri(), StorageConfig())
+    return functools.partial(sources.read_claim_check, tmp_path.as_uri(), StorageConfig())
 
 
 def decode(**options: Any) -> Any:
-    return TICDC_CANAL_JSON.make(Options(**options))(json.dumps(IN_TOPIC).encode())
+    return sources.TICDC_CANAL_JSON.make(sources.Options(**options))(json.dumps(IN_TOPIC).encode())
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "snappy"])
@@ -239,7 +233,7 @@ def test_claim_check_file_without_the_message_is_refused(
             claims(LOCATION)
     else:
         (tmp_path / NAME).write_bytes(content)
-    with pytest.raises(MessageError, match=words):
+    with pytest.raises(sources.MessageError, match=words):
         decode(claims=claims)
 
 
@@ -258,5 +252,5 @@ def test_fault_of_the_store_is_not_the_messages_own() -> None:
 
     with pytest.raises(SourceError, match="credentials"):
         decode(claims=refused)
-    with pytest.raises(MessageError, match=r"source\.claim_check"):
+    with pytest.raises(sources.MessageError, match=r"source\.claim_check"):
         decode()

@@ -5,8 +5,8 @@ ranges in the snapshot's summary. It is committed on top of the state at the sta
 lands the same ranges. Whatever ends a run, a range has landed completely, together with the position after it, or not
 at all. The offsets are properties of the table (`LandedState`): they stay when snapshots expire or files are rewritten.
 
-Messages are written as rows where they are read, in Spark's tasks or in this process. They are not interpreted; bytes
-stay bytes. The files are unused until the driver commits them, for which it needs no JVM.
+Messages are written as rows where they are read, in Spark's tasks or in this process. The files are unused until the
+driver commits them, for which it needs no JVM.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class LandedSegment:
     """A range of offsets that is in `records`: from `start` to before `end`. `dates` are its feed dates. `late_before`
     is as in `PartitionSummary`."""
 
-    segment: str
     partition: LogPartition
     start: int
     end: int
@@ -64,6 +63,10 @@ class LandedSegment:
     bytes: int
     dates: tuple[str, ...]
     late_before: int = 0
+
+    @property
+    def segment(self) -> str:
+        return OffsetRange(self.partition, self.start, self.end, 0).segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,7 @@ class LandedState:
     removed_upto: str = field(default="", compare=False)
 
     def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
-        """Return the state after a batch of the pending offsets has landed; without a batch, after the feed has only
-        looked."""
+        """Return the state after a batch of the pending offsets has landed; without one, after a look."""
         segments = () if batch is None else batch.segments
         new_ends = {partition: start for partition, (start, _) in pending.offsets.items()}
         new_ends |= {segment.partition: segment.end for segment in segments}
@@ -111,15 +113,14 @@ class LandedState:
         return sorted(each for each in partitions if each.number in self.landed.topics[each.topic].behind)
 
     def as_properties(self) -> dict[str, str]:
-        """Return the state as table properties, which `state_of` reads. Each topic has its own property, because some
-        catalogs keep properties in a database with size limits."""
+        """Return the state as table properties. Each topic has its own, because some catalogs limit their size."""
         topics = {
             LANDED + name: json.dumps(
                 {"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes, "behind": dict(topic.behind)}
             )
             for name, topic in self.landed.topics.items()
         }
-        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[2:]] for each in self.last.segments])
+        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[1:]] for each in self.last.segments])
         return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: segments}
 
 
@@ -133,8 +134,8 @@ def state_of(table: Table | None) -> LandedState:
                 ends, behind = ({int(n): end for n, end in stored[name].items()} for name in ("ends", "behind"))
                 topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"], behind)
         segments = [
-            LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates), late_before)
-            for segment, topic, number, start, end, records, size, dates, late_before in json.loads(
+            LandedSegment(LogPartition(topic, number), start, end, records, size, tuple(dates), late_before)
+            for _, topic, number, start, end, records, size, dates, late_before in json.loads(
                 properties.get(BATCH_SEGMENTS, "[]")
             )
         ]
@@ -183,8 +184,7 @@ _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 1
 
 @dataclass(frozen=True)
 class RecordRows:
-    """Makes the rows of a batch. Their dates are those of the timestamps in `time_zone`; None when there is no
-    timestamp."""
+    """Makes the rows of a batch. Their dates are those of the timestamps in `time_zone`."""
 
     time_zone: str
     date_separator: DateSeparator
@@ -244,20 +244,15 @@ def record_files(table: lake_files.TableFiles, name: str) -> lake_files.DatedFil
     return lake_files.DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
-ReadGroup = tuple[list[tuple[OffsetRange, LandedSegment]], list[str], list[CdcError]]
-"""The ranges of a task with the parts that it has read, the files with their records, and the errors."""
+ReadGroup = tuple[list[LandedSegment], list[str], list[CdcError]]
+"""The parts of its ranges that a task has read, the files with their records, and the errors."""
 
 
 def _read_group(
-    client: kafka.KafkaClient,
-    rows_of: RecordRows,
-    table: lake_files.TableFiles,
-    name: str,
-    numbered: tuple[int, Sequence[OffsetRange]],
+    rows_of: RecordRows, table: lake_files.TableFiles, name: str, numbered: tuple[int, kafka.RangeReader]
 ) -> Iterator[ReadGroup]:
     """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
-    number, ranges = numbered
-    reader, records, sizes = kafka.RangeReader(client, ranges), Counter[OffsetRange](), Counter[OffsetRange]()
+    (number, reader), records, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
     dates = defaultdict[OffsetRange, set[str]](set)
     # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
     with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
@@ -267,11 +262,10 @@ def _read_group(
             for date, rows in rows_of.of(messages):
                 files.add(date, rows)
                 dates[messages.range] |= set() if date is None else {date}
-    found: list[tuple[OffsetRange, LandedSegment]] = []
-    for each in ranges:
-        counts = records[each], sizes[each], tuple(sorted(dates[each]))
-        end = reader.ends.get(each, each.start)
-        found.append((each, LandedSegment(each.segment, each.partition, each.start, end, *counts)))
+    found = [
+        LandedSegment(each.partition, each.start, end, records[each], sizes[each], tuple(sorted(dates[each])))
+        for each, end in reader.ends.items()
+    ]
     yield found, files.written, reader.faults
 
 
@@ -359,21 +353,16 @@ class RecordCommits:
 class Records(RecordCommits):
     """Lands records of topics. `spark` is only called when there is work for several tasks."""
 
-    def __init__(
-        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: kafka.KafkaClient | None = None
-    ) -> None:
+    def __init__(self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession]) -> None:
         super().__init__(lake, feed.name)
         self._source, self._spark = feed.kafka, spark
-        self._client = client or kafka.KafkaClient.of(feed.kafka)
 
     def append(
         self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
     ) -> tuple[LandedBatch, Sequence[CdcError]]:
         """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones;
-        return it, and the faults that limited it. It may hold less than was asked for: see `OffsetRange` and
-        `RangeReader`; ranges without a fault are complete. When there is nothing to land, nothing is committed.
-
-        Raises `ConcurrentRunError` when another run has landed something meanwhile."""
+        return it, and the faults that limited it. When there is nothing to land, nothing is committed. Raises
+        `ConcurrentRunError` when another run has landed something meanwhile."""
         table = self.load()
         state = state_of(table)
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
@@ -385,17 +374,18 @@ class Records(RecordCommits):
         table = table or self.create()
         groups = self._read(table, ranges, state, batch) if ranges else []
         segments: list[LandedSegment] = []
-        surplus: set[int] = set()  # Groups with a part of a range that follows an incomplete part.
-        read = [(*found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
+        surplus: set[int] = set()  # Groups with a part that follows an incomplete part.
+        read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
         read.sort(key=lambda each: (each[0].partition, each[0].start))
         for partition, parts in itertools.groupby(read, key=lambda each: each[0].partition):
-            late_before, ended = state.landed.late_before(partition, pending.offsets[partition][1]), False
-            for wanted, found, number in parts:
-                if ended:
+            start, end = pending.offsets[partition]
+            late_before = state.landed.late_before(partition, end)
+            for found, number in parts:
+                if found.start > start:
                     surplus.add(number)
                 elif found.end > found.start:
                     segments.append(replace(found, late_before=late_before))
-                ended = ended or found.end < wanted.end
+                    start = found.end
         self.delete(table, (file for number in surplus for file in groups[number][1]))
         files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
         now = LandedBatch(batch, tuple(segments))
@@ -405,12 +395,10 @@ class Records(RecordCommits):
         return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
     def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
-        tasks = kafka.useful_task_count(ranges, state.landed)
-        if tasks > 1:
-            tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        shared = (self._client, rows, lake_files.TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
-        shares = [*enumerate(kafka.split_ranges(ranges, state.landed, tasks))]
+        shared = (rows, lake_files.TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
+        groups = kafka.split_ranges(ranges, state.landed, lambda: self._spark().sparkContext.defaultParallelism)
+        shares = [*enumerate(kafka.RangeReader(self._source, group) for group in groups)]
         return run_tasks(self._spark() if len(shares) > 1 else None, shares, functools.partial(_read_group, *shared))
 
 
@@ -440,9 +428,9 @@ class PartitionRecords:
 class RecordShare:
     """The part that one task reads. The order of `files` is right for all partitions but `shuffled`."""
 
-    files: tuple[lake_files.StoredFile, ...]
-    in_order: tuple[PartitionRecords, ...]
-    shuffled: tuple[PartitionRecords, ...]
+    files: Sequence[lake_files.StoredFile]
+    in_order: Sequence[PartitionRecords]
+    shuffled: Sequence[PartitionRecords]
 
 
 @dataclass(frozen=True)
@@ -450,39 +438,38 @@ class RecordReader:
     """Reads records in tasks."""
 
     table: lake_files.TableFiles
-    shares: tuple[RecordShare, ...]
+    shares: Sequence[RecordShare]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Read a task's share, with the columns of `RECORDS`. The records of each partition and batch are in the order
-        of their offsets; those of several may be interleaved."""
+        """Read a task's share, with the columns of `RECORDS`, each partition and batch in the order of its offsets."""
         share, io, schema = self.shares[task], self.table.open(), self.table.schema
         for file in share.files if share.in_order else ():
             for rows in lake_files.read_columns(io, file, schema, _READ, _ranges(share.in_order)):
                 yield from _in_batches(_read(rows, share.in_order))
         for each in share.shuffled:
             # Read them in windows, ranges of offsets of some megabytes or one record each.
-            within = _ranges([each])
             places = [
                 (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
                 for file in share.files
-                for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), within)
+                for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), _ranges([each]))
                 for _, at, _ in _matches(rows, [each])
             ]
             offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
             order = np.argsort(offsets)
             windows = np.unique(np.cumsum(sizes[order]) // _BATCH_BYTES, return_index=True)[1]
             for start, end in itertools.pairwise([*offsets[order][windows].tolist(), int(offsets.max()) + 1]):
+                window = (pc.field("offset") >= start) & (pc.field("offset") < end)
+                within = _ranges([each]) | {"offset": (start, end - 1)}
                 found = [
-                    _read(rows, [each], (start, end - 1))
+                    _read(rows.filter(window), [each])
                     for file in share.files
-                    for rows in lake_files.read_columns(io, file, schema, _READ, within | {"offset": (start, end - 1)})
+                    for rows in lake_files.read_columns(io, file, schema, _READ, within)
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
 
 def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
-    """Return a reader of the wanted records of a feed for at most `tasks` tasks. Raises ValueError when the feed has no
-    records."""
+    """Return a reader of the wanted records of a feed for at most `tasks` tasks."""
     table = lake.load(system_table(feed, "records"))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
@@ -513,23 +500,18 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         (each for each in wanted if places[each]), key=lambda each: (each.batch, places[each], each.partition)
     )
     total, done = sum(each.bytes for each in found) or 1, 0
-    groups: dict[int, list[PartitionRecords]] = {}
+    shares: dict[int, tuple[set[int], list[PartitionRecords], list[PartitionRecords]]] = {}
     for each in found:
         # By its middle: of four that are about equal, the third does not go to the first task too.
-        middle = done + each.bytes // 2
-        groups.setdefault(min(middle * tasks // total, tasks - 1), []).append(each)
+        task = min((done + each.bytes // 2) * tasks // total, tasks - 1)
+        own, in_order, shuffled = shares.setdefault(task, (set(), [], []))
+        extents = [all_extents[n][each] for n in places[each]]
+        follow = all(last < first for (_, last, _), (first, _, _) in itertools.pairwise(extents))
+        (in_order if follow and all(right for *_, right in extents) else shuffled).append(each)
+        own.update(places[each])
         done += each.bytes
-    shares: list[RecordShare] = []
-    for group in groups.values():
-        in_order: list[PartitionRecords] = []
-        shuffled: list[PartitionRecords] = []
-        for each in group:
-            extents = [all_extents[n][each] for n in places[each]]
-            follow = all(last < first for (_, last, _), (first, _, _) in itertools.pairwise(extents))
-            (in_order if follow and all(right for *_, right in extents) else shuffled).append(each)
-        own = sorted({n for each in group for n in places[each]})
-        shares.append(RecordShare(tuple(files[n] for n in own), tuple(in_order), tuple(shuffled)))
-    return RecordReader(lake_files.TableFiles.of(table, lake), tuple(shares))
+    found_shares = [RecordShare([files[n] for n in sorted(own)], *lists) for own, *lists in shares.values()]
+    return RecordReader(lake_files.TableFiles.of(table, lake), found_shares)
 
 
 def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:
@@ -544,10 +526,9 @@ def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:
 
 
 def _matches(
-    rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None
+    rows: pa.Table, wanted: Sequence[PartitionRecords]
 ) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Yield the indices of the rows for each wanted item, and which of them came before it. Items without rows are left
-    out."""
+    """Yield the indices of the rows for each wanted item that has some, and which of them came before it."""
     if not rows.num_rows:
         return
     by_partition: dict[LogPartition, list[PartitionRecords]] = {}
@@ -560,8 +541,6 @@ def _matches(
     order = np.argsort(codes, kind="stable")
     distinct, starts = np.unique(codes[order], return_index=True)
     for code, at in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
-        if window is not None:
-            at = at[(offsets[at] >= window[0]) & (offsets[at] <= window[1])]
         for each in by_partition.get(LogPartition(names[code >> 32], code & 0xFFFFFFFF), ()):
             own = batches[at] == each.batch
             chosen = own | ((offsets[at] >= each.before) & (offsets[at] < each.start))
@@ -569,9 +548,9 @@ def _matches(
                 yield each, at[chosen], ~own[chosen]
 
 
-def _read(rows: pa.Table, wanted: Sequence[PartitionRecords], window: lake_files.Range | None = None) -> pa.Table:
+def _read(rows: pa.Table, wanted: Sequence[PartitionRecords]) -> pa.Table:
     """Return the wanted rows, in their order, with the columns of `RECORDS`."""
-    matches = list(_matches(rows, wanted, window))
+    matches = list(_matches(rows, wanted))
     at = np.concatenate([np.empty(0, np.int64), *(at for _, at, _ in matches)])
     batches = np.repeat([each.batch for each, _, _ in matches], [len(at) for _, at, _ in matches])
     is_before = np.concatenate([np.empty(0, np.bool_), *(is_before for _, _, is_before in matches)])

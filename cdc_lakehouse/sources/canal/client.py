@@ -1,8 +1,7 @@
 """A client of Canal servers: batches of entries, each acknowledged once it is stored.
 
 Delivery is at least once: a batch whose acknowledgement did not arrive is sent again under another number, and its
-entries may be grouped differently. Entries have their position in the binlog. A destination has one consumer: a second
-one takes its batches away.
+entries may be grouped differently. A destination has one consumer: a second one takes its batches away.
 
 A connection from the handshake on:
 
@@ -55,8 +54,8 @@ class CanalRefusedError(SourceError):
 
 
 class CanalRedeliveryError(TransientError):
-    """The connection is lost, and with it the numbers of the batches that were not acknowledged: their entries are sent
-    again, in batches with other numbers. So may be those of the batch that was acknowledged last."""
+    """The connection is lost: entries that were not acknowledged are sent again, in batches with other numbers. So may
+    be those of the batch that was acknowledged last."""
 
 
 MAX_PACKET: Final = 256 * 1024 * 1024
@@ -72,7 +71,6 @@ _LOGIN: Final = (
     "check source.user and source.password (in init: canal://USER:PASSWORD@host:port/…): Canal's own, not the "
     "database's"
 )
-_UNASKED: Final = "sends a packet of type {} that was not asked for"
 _NOT_CANAL: Final = "see whether it is the TCP port of a Canal server of version 1.1, 11111 by default"
 
 
@@ -100,17 +98,18 @@ _Body = TypeVar("_Body", bound=Message)
 
 
 class Connection:
-    """A client that is logged in, over one TCP connection, and subscribed to the source's destination: entries that
-    were not acknowledged before are sent again. Without `subscribes` no other client is disturbed. Raises
-    `SourceUnreachableError` when the connection fails or nothing comes in time, `CanalProtocolError` when something
-    other than a packet comes, and `CanalRefusedError` for an error that the server reports; after any of them it is
-    closed."""
+    """A client that is logged in, over one TCP connection, and subscribed to the source's destination; without
+    `subscribes` no other client is disturbed. Raises `SourceUnreachableError` when the connection fails or nothing
+    comes in time, `CanalProtocolError` when something other than a packet comes, and `CanalRefusedError` for an error
+    that the server reports; after any of them it is closed."""
 
     def __init__(self, address: Address, source: CanalSource, reply_seconds: float, *, subscribes: bool) -> None:
         self._address = address
         self._destination = source.destination
         self._reply_seconds = reply_seconds
         self._last_batch: int | None = None
+        self.open, self.acked = deque[int](), list[int]()
+        """Batches that are not acknowledged; and those for which no later response shows that the server knows it."""
         self.closed = False
         try:
             self._socket = socket.create_connection(address, _CONNECT_SECONDS)
@@ -152,6 +151,9 @@ class Connection:
                     said = f"another client of the Canal server {self._address} takes entries of {self._destination}"
                     raise SourceUnreachableError(said, advice="end it: a destination has one consumer")
                 self._last_batch = batch.batch_id
+                self.open.append(batch.batch_id)
+            # Requests are answered in order: everything sent before this one has been received.
+            self.acked.clear()
             return batch
 
     def _batch(self, size: int, wait_seconds: float) -> wire.Messages:
@@ -167,10 +169,11 @@ class Connection:
         return batch
 
     def ack(self, batch_id: int) -> None:
-        """Acknowledge a batch. The server answers only when it refuses, at the next request."""
+        """Acknowledge the oldest open batch. The server answers only when it refuses, at the next request."""
         with self._closed_unless_done():
             body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=batch_id)
             self._send(wire.CLIENT_ACK, body)
+        self.acked.append(self.open.popleft())
 
     def rollback(self) -> None:
         with self._closed_unless_done():
@@ -197,26 +200,19 @@ class Connection:
                 self._socket.recv(1, socket.MSG_PEEK)
                 # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
                 # connection.
-                packet = self._received(self._reply_seconds, MAX_PACKET, "refuses what was sent before")
-                raise self._strange(_UNASKED.format(packet.type))
+                self._answer(None, wire.Ack(), "refuses what was sent before")
             self._socket.settimeout(self._reply_seconds)
             self._socket.sendall(len(content).to_bytes(_LENGTH, "big") + content)
         except OSError as error:
             raise self._lost(error) from error
 
     def _answer(
-        self, kind: wire.PacketType, body: _Body, refusal: str, advice: str | None = None, *, wait_seconds: float = 0,
-        limit: int = MAX_PACKET,
+        self, kind: wire.PacketType | None, body: _Body, refusal: str, advice: str | None = None, *,
+        wait_seconds: float = 0, limit: int = MAX_PACKET,
     ) -> _Body:  # fmt: skip
-        packet = self._received(self._reply_seconds + max(0.0, wait_seconds), limit, refusal, advice)
-        if packet.type != kind:
-            raise self._strange(_UNASKED.format(packet.type))
-        return self._filled(body, packet)
-
-    def _received(self, seconds: float, limit: int, refusal: str, advice: str | None = None) -> wire.Packet:
-        """Return the next packet that is no heartbeat, with a known magic number, version and compression. It must
-        begin within `seconds`, and announce at most `limit` bytes. Raise `CanalRefusedError` where it is an error."""
-        deadline = time.monotonic() + seconds
+        """Fill the body from the next packet that is no heartbeat, which must be of this kind and announce at most
+        `limit` bytes. Raises `CanalRefusedError` where it is an error."""
+        deadline = time.monotonic() + self._reply_seconds + max(0.0, wait_seconds)
         while True:
             length = int.from_bytes(self._read(_LENGTH, deadline), "big")
             if length > limit:
@@ -238,7 +234,9 @@ class Connection:
                 line = (ack.error_message.splitlines() or [""])[0].strip()[:_SHOWN]
                 said = f"error {ack.error_code}, {line}" if line else f"error {ack.error_code}"
                 raise CanalRefusedError(f"the Canal server {self._address} {refusal}: {said}", advice=advice)
-        return packet
+        if packet.type != kind:
+            raise self._strange(f"sends a packet of type {packet.type} that was not asked for")
+        return self._filled(body, packet)
 
     def _read(self, length: int, deadline: float) -> bytes:
         content = bytearray()
@@ -287,8 +285,8 @@ class Connection:
 
 
 class Batch(NamedTuple):
-    """The server's response to one GET. `entries` are messages of Canal's entry protocol, as received; there may be
-    none. `id` counts upwards during the server's life; `connection` is the connection's number in this client."""
+    """The server's response to one GET: entries as received, or none. `id` counts upwards during the server's life;
+    `connection` is the connection's number in this client."""
 
     id: int
     entries: tuple[bytes, ...]
@@ -310,9 +308,6 @@ class CanalClient:
         self._connection: Connection | None = None
         self._connections = 0
         self._place = 0
-        self._open: deque[int] = deque()
-        self._acked: list[int] = []
-        """Batches for which no later response shows that the server has received the acknowledgement."""
 
     def __enter__(self) -> Self:
         return self
@@ -321,20 +316,16 @@ class CanalClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Entries that are not acknowledged are sent again to the next client, and to one that is
-        connected already."""
+        """Close the connection. Entries that are not acknowledged are sent again, also to a connected client."""
         if self._connection is not None:
-            if self._open and not self._connection.closed:
+            if self._connection.open and not self._connection.closed:
                 with contextlib.suppress(SourceUnreachableError, SourceError):
                     self._connection.rollback()
             self._connection.close()
         self._connection = None
-        self._open.clear()
-        self._acked.clear()
 
     def check(self) -> None:
-        """Raise an error when no server can be reached or accepts the user. A client that reads the destination is not
-        disturbed."""
+        """Raise an error when no server can be reached or accepts the user; disturb no client."""
         self._with_some_server(subscribes=False).close()
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
@@ -346,7 +337,17 @@ class CanalClient:
         longest = _FIRST_WAIT
         while True:
             try:
-                return self._get(size, wait_seconds)
+                if self._connection is not None and self._connection.closed:
+                    self._lose(None)  # A request was interrupted.
+                if self._connection is None:
+                    self._connection = self._with_some_server()
+                    self._connections += 1
+                try:
+                    got = self._connection.get(size, wait_seconds)
+                except CdcError as error:
+                    self._lose(error)
+                    raise
+                return Batch(got.batch_id, tuple(got.messages), self._connections) if got.batch_id > 0 else None
             except (SourceUnreachableError, CanalRefusedError) as error:
                 # A destination that was served before may only be moving to another server.
                 may_pass = isinstance(error, SourceUnreachableError) or self._connections > 0
@@ -362,33 +363,15 @@ class CanalClient:
         """Tell the server that the batch need not be sent again. It must be the oldest open one, else `ValueError` is
         raised. Raises `CanalRedeliveryError` when the batch's connection is lost. A refusal by the server only shows at
         the next `get`, with the same error."""
-        if batch.connection != self._connections or self._connection is None or self._connection.closed:
+        connection = self._connection
+        if batch.connection != self._connections or connection is None or connection.closed:
             raise _comes_again([batch.id])
-        if not self._open or batch.id != self._open[0]:
-            raise ValueError(f"batch {batch.id} is not the oldest that is open: {list(self._open)}")
+        if not connection.open or batch.id != connection.open[0]:
+            raise ValueError(f"batch {batch.id} is not the oldest that is open: {list(connection.open)}")
         try:
-            self._connection.ack(batch.id)
+            connection.ack(batch.id)
         except CdcError as error:
             self._lose(error)
-        self._acked.append(self._open.popleft())
-
-    def _get(self, size: int, wait_seconds: float) -> Batch | None:
-        if self._connection is not None and self._connection.closed:
-            self._lose(None)  # A request was interrupted.
-        if self._connection is None:
-            self._connection = self._with_some_server()
-            self._connections += 1
-        try:
-            got = self._connection.get(size, wait_seconds)
-        except CdcError as error:
-            self._lose(error)
-            raise
-        # Requests are answered in order: everything sent before this one has been received.
-        self._acked.clear()
-        if got.batch_id <= 0:
-            return None
-        self._open.append(got.batch_id)
-        return Batch(got.batch_id, tuple(got.messages), self._connections)
 
     def _with_some_server(self, *, subscribes: bool = True) -> Connection:
         faults: list[CdcError] = []
@@ -408,7 +391,8 @@ class CanalClient:
 
     def _lose(self, error: CdcError | None) -> None:
         """Close the connection; raise `CanalRedeliveryError` when returned entries are sent again."""
-        unsettled = [*self._acked, *self._open]
+        connection = self._connection
+        unsettled = [] if connection is None else [*connection.acked, *connection.open]
         self.close()
         if unsettled:
             raise _comes_again(unsettled, error) from error

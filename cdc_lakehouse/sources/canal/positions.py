@@ -4,24 +4,18 @@ An entry's position is the start of its event, a dump's is the end of its last e
 they came. With MariaDB the file's name can be the previous one after a rotation: where offsets go back under one name,
 the file is a later one.
 
-The identity of entries, by which an entry that is sent again is recognised.
-
 Canal sends entries again after any loss: unacknowledged ones, in other batches, and after a restart of the server older
-ones too. An entry is identified by its position in the binlog, which is no order, as said.
+ones too. An entry is recognized by its position in the binlog. A position has one entry, except where MySQL compresses
+transactions: then a whole transaction is one event, and all of its entries have the event's position. Their `ordinal`
+distinguishes them. It counts from the event's first entry; where a stream begins in the middle of an event, its first
+entries are found among the known ones by their content. GTIDs are no part of the identity: Canal sends them only where
+it is configured to, and the position is as reliable for one MySQL server.
 
-A position has one entry, except where MySQL compresses transactions: then a whole transaction is one event, and all of
-its entries have the event's position. Their `ordinal` distinguishes them. It counts from the event's first entry; where
-a stream begins in the middle of an event, its first entries are found among the known ones by their content.
-
-GTIDs are not part of the identity: Canal sends them only where it is configured to, and the position is as reliable for
-one MySQL server.
-
-Whether a dump comes from the database server whose binlog a Canal server reads.
-
-Binlog files have the same names on most servers, so a position alone does not show it. Where Canal follows GTIDs, an
-entry's header has all transactions up to it, and its own in `curtGtid` (observed with Canal 1.1.7): what is before the
-dump's position is in the dump's set, what is after it is not. Every entry has the id of the server that wrote it first:
-MariaDB has that in a GTID, and a database that is read directly gives its own."""
+Binlog files have the same names on most servers, so a position alone does not show whether a dump comes from the server
+that Canal reads. Where Canal follows GTIDs, an entry's header has all transactions up to it, and its own in `curtGtid`
+(observed with Canal 1.1.7): what is before the dump's position is in the dump's set, what is after it is not. Every
+entry has the id of the server that wrote it first: MariaDB has that in a GTID, and a database that is read directly
+gives its own."""
 
 from __future__ import annotations
 
@@ -91,8 +85,8 @@ class BinlogSearch:
         return self.first is not None and (self.before is not None or self.first[:3] == self.sought[:3])
 
     def add(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Add entries as running offsets with keys, as `PlacedEntry.key` makes them. Raises `SourceError` for an entry
-        of a log whose files have another base name."""
+        """Add entries as running offsets with keys. Raises `SourceError` for a log whose files have another base
+        name."""
         for offset, key in entries:
             parts = json.loads(key)
             if len(parts) < 3 or not parts[1]:
@@ -132,8 +126,7 @@ Event = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class PlacedEntry:
     """An entry with its position, as a text that is the same whenever the entry is sent. `event` is None for bytes that
-    are no entry, which are identified by their hash; `time_ms` is the time of execution at the source (milliseconds
-    since 1970), None where it is not given."""
+    are no entry, which are identified by their hash; `time_ms` is the time of execution at the source."""
 
     value: bytes
     place: str
@@ -180,8 +173,7 @@ class EntryStream:
     def new(
         self, connection: int, entries: Iterable[PlacedEntry], keys: Iterable[bytes]
     ) -> Iterator[tuple[PlacedEntry, bytes]]:
-        """Yield the entries that are not stored already, with their keys. `keys` are those of stored ones, as
-        `PlacedEntry.key` makes them."""
+        """Yield the entries that are not stored already, with their keys; `keys` are those of stored ones."""
         known: dict[str, dict[int, str]] = {}  # The digests by position and ordinal.
         begun: set[Event] = set()  # Events that begin a transaction.
         for key in keys:
@@ -232,8 +224,7 @@ def contradiction(
     position: DumpPosition, before: bytes | None, beyond: bytes | None, server_ids: Iterable[int]
 ) -> str | None:
     """Return the evidence that a dump is of another server, as a sentence with both figures; None where there is none.
-    `before` is the last entry before the dump's position, `beyond` the first after it, as far as they have landed.
-    `server_ids` are those of all entries up to there, and only used where `beyond` is known."""
+    The others are those of a `BinlogSearch`; `server_ids` are only used where `beyond` is known."""
     executed = position.gtid
     if executed is not None:
         log = _header(before).gtid

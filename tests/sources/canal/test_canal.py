@@ -21,59 +21,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceUnreachableError, TransientError
-from tests.boundaries.sources import (
-    Batch,
-    BinlogPosition,
-    BinlogSearch,
-    CanalClient,
-    CanalProtocolError,
-    CanalRedeliveryError,
-    CanalRefusedError,
-    DumpPosition,
-    EntryStream,
-    contradiction,
-    entries_pb2,
-    placed,
-)
+from tests.boundaries import sources
 from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import SOURCES, capture
 from tests.kit.case_files import Case, evaluated, read_cases, text_of
 from tests.kit.waiting import memory_below
 from tests.sources.canal import servers
-from tests.sources.canal.servers import (
-    DONE,
-    HANDSHAKE,
-    OPENING,
-    Binlog,
-    Handler,
-    HandMadeCanal,
-    binlogs,
-    canal_source,
-    closed_port,
-    conversation,
-    converse,
-    first_batch,
-    frame,
-    number_of,
-    packet,
-    quick_client,
-    refusal,
-    serving,
-)
 
 ENTRIES = [b"entry %d" % number for number in range(30)]
-ELSEWHERE = conversation(*OPENING[:4], refusal("destination:example should start first"))
-OPENED = len(HANDSHAKE + DONE + DONE)
+ELSEWHERE = servers.conversation(*servers.OPENING[:4], servers.refusal("destination:example should start first"))
+OPENED = len(servers.HANDSHAKE + servers.DONE + servers.DONE)
 
 
-def taken(client: CanalClient, size: int | None = None) -> Batch:
+def taken(client: sources.CanalClient, size: int | None = None) -> sources.Batch:
     got = client.get(batch_size=size, wait_seconds=0)
     assert got is not None
     return got
 
 
-def error_of(handler: Handler) -> CdcError:
-    with serving(handler) as address, quick_client(address) as client, pytest.raises(CdcError) as caught:
+def error_of(handler: servers.Handler) -> CdcError:
+    with (
+        servers.serving(handler) as address,
+        servers.quick_client(address) as client,
+        pytest.raises(CdcError) as caught,
+    ):
         client.get(wait_seconds=0)
     return caught.value
 
@@ -82,10 +53,10 @@ def error_of(handler: Handler) -> CdcError:
 
 
 def test_unreachable_server_is_tried_until_patience_ends(caplog: pytest.LogCaptureFixture) -> None:
-    address = closed_port()
+    address = servers.closed_port()
     with (
         caplog.at_level(logging.WARNING, "cdc_lakehouse"),
-        quick_client(address, patience_seconds=0.3) as client,
+        servers.quick_client(address, patience_seconds=0.3) as client,
         pytest.raises(SourceUnreachableError, match=f"{address} cannot be reached: Connection refused") as caught,
     ):
         client.get()
@@ -94,8 +65,12 @@ def test_unreachable_server_is_tried_until_patience_ends(caplog: pytest.LogCaptu
 
 
 def test_first_server_that_serves_is_used() -> None:
-    canal = HandMadeCanal(ENTRIES)
-    with serving(ELSEWHERE) as other, serving(canal) as address, quick_client(closed_port(), other, address) as client:
+    canal = servers.HandMadeCanal(ENTRIES)
+    with (
+        servers.serving(ELSEWHERE) as other,
+        servers.serving(canal) as address,
+        servers.quick_client(servers.closed_port(), other, address) as client,
+    ):
         for _ in range(3):
             taken(client, 1)
     assert canal.connections == 1
@@ -104,17 +79,19 @@ def test_first_server_that_serves_is_used() -> None:
 @pytest.mark.parametrize(
     ("second", "patience", "error", "said"),
     [
-        (conversation(), 0.0, SourceUnreachableError, "does not answer in time"),
+        (servers.conversation(), 0.0, SourceUnreachableError, "does not answer in time"),
         # A permanent error is not retried: with patience of an hour the test would not end.
-        (ELSEWHERE, 3600.0, CanalRefusedError, "should start first"),
+        (ELSEWHERE, 3600.0, sources.CanalRefusedError, "should start first"),
     ],
     ids=["one refuses, one is silent", "both refuse"],
 )
-def test_errors_of_all_servers_are_reported(second: Handler, patience: float, error: type[CdcError], said: str) -> None:
+def test_errors_of_all_servers_are_reported(
+    second: servers.Handler, patience: float, error: type[CdcError], said: str
+) -> None:
     with (
-        serving(ELSEWHERE) as first,
-        serving(second) as other,
-        quick_client(first, other, patience_seconds=patience) as client,
+        servers.serving(ELSEWHERE) as first,
+        servers.serving(second) as other,
+        servers.quick_client(first, other, patience_seconds=patience) as client,
         pytest.raises(error, match="no server of 2 serves: .*should start first.*; .*" + said) as caught,
     ):
         client.get()
@@ -124,31 +101,34 @@ def test_errors_of_all_servers_are_reported(second: Handler, patience: float, er
 @pytest.mark.usefixtures("interruptible")
 def test_interrupted_client_continues() -> None:
     def handler(connection: socket.socket) -> None:
-        converse(connection, *OPENING, wire.GET)
+        servers.converse(connection, *servers.OPENING, wire.GET)
         # To the thread that waits: another one's signal would not wake it.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         connection.recv(1)
 
-    with serving(handler, HandMadeCanal(ENTRIES)) as address, CanalClient(canal_source(address)) as client:
+    with (
+        servers.serving(handler, servers.HandMadeCanal(ENTRIES)) as address,
+        sources.CanalClient(servers.canal_source(address)) as client,
+    ):
         with pytest.raises(KeyboardInterrupt):
             client.get(wait_seconds=5)
-        assert taken(client, 1) == Batch(2, (ENTRIES[0],), 2)
+        assert taken(client, 1) == sources.Batch(2, (ENTRIES[0],), 2)
 
 
 def test_password_is_not_sent_without_a_seed() -> None:
     def handler(connection: socket.socket) -> None:
-        connection.sendall(packet(wire.HANDSHAKE, wire.Handshake()))
+        connection.sendall(servers.packet(wire.HANDSHAKE, wire.Handshake()))
         sent.append(connection.recv(100))
 
     sent: list[bytes] = []
     with (
-        serving(handler) as address,
-        quick_client(address, user="u", password="hunter2") as client,
-        pytest.raises(CanalProtocolError, match="gives no seed") as caught,
+        servers.serving(handler) as address,
+        servers.quick_client(address, user="u", password="hunter2") as client,
+        pytest.raises(sources.CanalProtocolError, match="gives no seed") as caught,
     ):
         client.get()
     assert sent == [b""]
-    assert "hunter2" not in repr(canal_source("c:1", user="u", password="hunter2")) + repr(vars(caught.value))
+    assert "hunter2" not in repr(servers.canal_source("c:1", user="u", password="hunter2")) + repr(vars(caught.value))
 
 
 # --- Batches ---
@@ -156,15 +136,17 @@ def test_password_is_not_sent_without_a_seed() -> None:
 
 def test_failed_acknowledgement_stops_the_next_request() -> None:
     def handler(connection: socket.socket) -> None:
-        converse(connection, *OPENING, *first_batch(b"a"), wire.CLIENT_ACK, refusal("no such batch"))
+        servers.converse(
+            connection, *servers.OPENING, *servers.first_batch(b"a"), wire.CLIENT_ACK, servers.refusal("no such batch")
+        )
         has_come.set()
         requests.append(connection.recv(1))
 
     has_come, requests = threading.Event(), list[bytes]()
-    with serving(handler) as address, quick_client(address) as client:
+    with servers.serving(handler) as address, servers.quick_client(address) as client:
         client.ack(taken(client))
         assert has_come.wait(60)
-        with pytest.raises(CanalRedeliveryError, match="no such batch"):
+        with pytest.raises(sources.CanalRedeliveryError, match="no such batch"):
             client.get(wait_seconds=0)
     assert requests == [b""], "a request was sent although an error had come"
 
@@ -173,10 +155,10 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
 
 NAMES = {
     **vars(servers), "ENTRIES": ENTRIES, "OPENED": OPENED,
-    "ELSEWHERE": (*OPENING[:4], refusal("destination:example should start first")),
-    "beat": packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
-    "LATE": refusal("something goes wrong, batchId:2 is not exist\nat com.alibaba.otter"),
-    "raw": lambda **parts: frame(wire.Packet(**parts).SerializeToString()),
+    "ELSEWHERE": (*servers.OPENING[:4], servers.refusal("destination:example should start first")),
+    "beat": servers.packet(wire.HEARTBEAT_PACKET, wire.HeartBeat(send_timestamp=1)),
+    "LATE": servers.refusal("something goes wrong, batchId:2 is not exist\nat com.alibaba.otter"),
+    "raw": lambda **parts: servers.frame(wire.Packet(**parts).SerializeToString()),
 }  # fmt: skip
 
 
@@ -184,24 +166,24 @@ def results_of(case: Case) -> Iterator[str]:
     """A line is what the server says and hears on a connection, the last one on all that follow; `canal(ENTRIES, cuts)`
     is a server with Canal's rules. `client` are the calls of one client, `|` begins the next one's; `look` is another
     client that takes a batch meanwhile."""
-    canals = list[HandMadeCanal]()
+    canals = list[servers.HandMadeCanal]()
 
-    def canal(entries: Sequence[bytes] = ENTRIES, cuts: Iterable[int] = ()) -> HandMadeCanal:
-        canals.append(canals[0] if canals else HandMadeCanal(list(entries), cuts))
+    def canal(entries: Sequence[bytes] = ENTRIES, cuts: Iterable[int] = ()) -> servers.HandMadeCanal:
+        canals.append(canals[0] if canals else servers.HandMadeCanal(list(entries), cuts))
         return canals[-1]
 
-    handlers = list[Handler]()
+    handlers = list[servers.Handler]()
     for line in case.own:
         turns = eval(f"({line},)", NAMES | {"canal": canal})
-        handlers.append(turns[0] if isinstance(turns[0], HandMadeCanal) else conversation(*turns))
-    with serving(*handlers) as address:
+        handlers.append(turns[0] if isinstance(turns[0], servers.HandMadeCanal) else servers.conversation(*turns))
+    with servers.serving(*handlers) as address:
         for calls in str(case.settings.get("client", "get")).split(" | "):
             patience = case.settings.get("patience", 0)
-            with quick_client(address, patience_seconds=patience, batch_size=2) as client:
-                batches = list[Batch]()
+            with servers.quick_client(address, patience_seconds=patience, batch_size=2) as client:
+                batches = list[sources.Batch]()
                 for call in calls.split():
                     if call == "look":
-                        with quick_client(address, batch_size=2) as other:
+                        with servers.quick_client(address, batch_size=2) as other:
                             taken(other)
                         continue
                     for line in _outcome(client, call, batches):
@@ -210,7 +192,7 @@ def results_of(case: Case) -> Iterator[str]:
         yield f"{canals[0].acked} acknowledged, {canals[0].connections} connections"
 
 
-def _outcome(client: CanalClient, call: str, batches: list[Batch]) -> Iterator[str]:
+def _outcome(client: sources.CanalClient, call: str, batches: list[sources.Batch]) -> Iterator[str]:
     name, _, number = call.partition(":")
     try:
         match name:
@@ -238,21 +220,23 @@ def test_client_converses_with_server(case: Case, update: bool) -> None:
 
 def test_announced_packet_takes_no_memory_until_it_comes() -> None:
     too_long, long = (2**31 - 1).to_bytes(4, "big"), (200 * 1024 * 1024).to_bytes(4, "big")
-    long_batch = conversation(*OPENING, wire.GET, long + b"x" * 1000)
+    long_batch = servers.conversation(*servers.OPENING, wire.GET, long + b"x" * 1000)
 
     def then_gone(connection: socket.socket) -> None:
         connection.settimeout(1)
         long_batch(connection)
 
     with memory_below(2_000_000):
-        assert isinstance(error_of(conversation(*OPENING, wire.GET, too_long)), CanalProtocolError)
-        assert isinstance(error_of(conversation(long)), CanalProtocolError)
+        assert isinstance(
+            error_of(servers.conversation(*servers.OPENING, wire.GET, too_long)), sources.CanalProtocolError
+        )
+        assert isinstance(error_of(servers.conversation(long)), sources.CanalProtocolError)
         error = error_of(then_gone)
     assert isinstance(error, SourceUnreachableError) and "has closed the connection" in str(error)
 
 
 def test_server_that_drips_is_given_up() -> None:
-    content = frame(b"x" * 2000)
+    content = servers.frame(b"x" * 2000)
     dripped: list[int] = []
 
     def handler(connection: socket.socket) -> None:
@@ -268,11 +252,11 @@ def test_server_that_drips_is_given_up() -> None:
 
 def test_wait_of_a_get_adds_to_the_time_for_its_answer() -> None:
     def handler(connection: socket.socket) -> None:
-        converse(connection, *OPENING, wire.GET)
+        servers.converse(connection, *servers.OPENING, wire.GET)
         time.sleep(1.5)  # Longer than the client waits for an answer to begin.
-        converse(connection, *first_batch(b"entry")[1:])
+        servers.converse(connection, *servers.first_batch(b"entry")[1:])
 
-    with serving(handler) as address, quick_client(address) as client:
+    with servers.serving(handler) as address, servers.quick_client(address) as client:
         assert client.get(wait_seconds=30) is not None
 
 
@@ -290,18 +274,18 @@ steps = st.fixed_dictionaries({
 
 
 @pytest.mark.slow
-@given(binlogs, st.lists(steps, max_size=25))
-def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
+@given(servers.binlogs, st.lists(steps, max_size=25))
+def test_each_entry_is_new_once_and_in_order(log: servers.Binlog, steps: list[dict[str, Any]]) -> None:
     keys: list[bytes] = []
     taken: list[int] = []
     entries, acked = list(log.entries), 0
-    stream, connection = EntryStream(), 0
+    stream, connection = sources.EntryStream(), 0
     for step in [*steps, {"before": "another run", "size": len(entries), "lost": False}]:
         match step["before"]:
             case "another connection":
                 connection += 1
             case "another run":
-                stream = EntryStream()
+                stream = sources.EntryStream()
             case "a restart":
                 connection += 1
                 acked = [start for start in log.starts if start <= acked][-1 - step["back"] :][0]
@@ -310,9 +294,9 @@ def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, 
                 pass
         end = acked + step["size"]
         # As in a run, what is kept is known from the lake alone.
-        new = list(stream.new(connection, map(placed, entries[acked:end]), list(keys)))
+        new = list(stream.new(connection, map(sources.placed, entries[acked:end]), list(keys)))
         keys += [key for _, key in new]
-        taken += [number_of(entry.value) for entry, _ in new]
+        taken += [servers.number_of(entry.value) for entry, _ in new]
         if step["lost"]:
             connection += 1
         else:
@@ -323,9 +307,9 @@ def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, 
 @pytest.mark.parametrize("entries", [capture(source).entries for source in SOURCES] + [[b"\xff", b"\xfe"]])
 def test_key_of_an_entry_recognizes_it(entries: list[bytes]) -> None:
     """Of captured entries, and of bytes that are not entries."""
-    keys = [key for _, key in EntryStream().new(1, map(placed, [*entries, entries[0]]), [])]
+    keys = [key for _, key in sources.EntryStream().new(1, map(sources.placed, [*entries, entries[0]]), [])]
     assert len(keys) == len(set(keys)) == len(entries)
-    assert not list(EntryStream().new(2, map(placed, entries), keys))
+    assert not list(sources.EntryStream().new(2, map(sources.placed, entries), keys))
 
 
 # --- Places of a dump ---
@@ -341,7 +325,7 @@ def _found(sought: str, places: str) -> str:
         return json.dumps([1, f"bin.{file}" if file else "", int(offset), 0, 2, 1, "d", "t", 0, "00"]).encode()
 
     file, _, offset = sought.partition(":")
-    search = BinlogSearch(BinlogPosition.of(f"bin.{file}", int(offset)))
+    search = sources.BinlogSearch(sources.BinlogPosition.of(f"bin.{file}", int(offset)))
     search.add((number, key(place)) for number, place in enumerate(places.split()))
     return f"{search.before} {search.beyond}"
 
@@ -355,25 +339,25 @@ def _named(text: str) -> str:
 def _entry(of: str) -> bytes:
     """`GTIDs` before, and ` / ` the transaction's own."""
     gtid, _, own = _named(of).partition(" / ")
-    props = [entries_pb2.Pair(key="curtGtid", value=own)] if own else []
-    return entries_pb2.Entry(header=entries_pb2.Header(gtid=gtid, props=props)).SerializeToString()
+    props = [sources.entries_pb2.Pair(key="curtGtid", value=own)] if own else []
+    return sources.entries_pb2.Entry(header=sources.entries_pb2.Header(gtid=gtid, props=props)).SerializeToString()
 
 
 def _by_gtids(executed: str, before: str | None, beyond: str | None = None) -> str | None:
-    position = DumpPosition(None, "bin.000001", 4, _named(executed))
+    position = sources.DumpPosition(None, "bin.000001", 4, _named(executed))
     first, second = (None if each is None else _entry(each) for each in (before, beyond))
-    return contradiction(position, first, second, [])
+    return sources.contradiction(position, first, second, [])
 
 
-def _by_ids(position: DumpPosition, *seen: int) -> str | None:
+def _by_ids(position: sources.DumpPosition, *seen: int) -> str | None:
     # Until the log has reached the dump's place, an entry of the server can still come.
-    assert contradiction(position, _entry(""), None, seen) is None
-    return contradiction(position, _entry(""), _entry(""), seen)
+    assert sources.contradiction(position, _entry(""), None, seen) is None
+    return sources.contradiction(position, _entry(""), _entry(""), seen)
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parents[1] / "cases/dump_places.txt"), ids=str)
 def test_place_of_a_dump_among_entries_is_found(case: Case, update: bool) -> None:
-    names = {"found": _found, "by_gtids": _by_gtids, "by_ids": _by_ids, "DumpPosition": DumpPosition}
+    names = {"found": _found, "by_gtids": _by_gtids, "by_ids": _by_ids, "DumpPosition": sources.DumpPosition}
     found = evaluated(case, names)
     case.compare([line.replace(IDS[0], "A").replace(IDS[1], "B") for line in found], update=update)
 
