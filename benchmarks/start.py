@@ -27,7 +27,7 @@ _WITHOUT: Final = "--without"
 def _one() -> None:
     """In a process of its own: a run of 1,000 inserts, the seconds and the CPU seconds of it up to here."""
     if _WITHOUT in sys.argv:
-        spark.archive_options = str
+        spark.class_archive = Path
     began, cpu = time.monotonic(), cpu_seconds()
     with tempfile.TemporaryDirectory() as directory:
         config = lake_config(Path(directory), 2, 2)

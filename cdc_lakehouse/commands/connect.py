@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import click
 from pyiceberg.utils.properties import property_as_bool
@@ -16,7 +16,7 @@ from pyiceberg.utils.properties import property_as_bool
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.commands.common import DONE, Asked, of_feeds
 from cdc_lakehouse.commands.show import as_of_option, find_tables
-from cdc_lakehouse.config.reporting import HIDDEN, plain_secrets
+from cdc_lakehouse.config.reporting import HIDDEN, hidden
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
@@ -30,10 +30,7 @@ _TRINO_FILES: Final = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure
 
 def _without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
     """Return properties with `HIDDEN` in the place of secrets."""
-    shown: dict[str, Any] = {key: _PASSWORD.sub(rf"\1:{HIDDEN}@", value) for key, value in properties.items()}
-    for fault in list(plain_secrets(shown)):
-        shown[str(fault.place[-1])] = HIDDEN
-    return shown
+    return hidden({key: _PASSWORD.sub(rf"\1:{HIDDEN}@", value) for key, value in properties.items()})
 
 
 def _pyiceberg(lake: Lake, identifier: Identifier, snapshot_id: int | None) -> str:

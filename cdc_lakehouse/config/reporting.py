@@ -6,7 +6,7 @@ import datetime
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -168,17 +168,12 @@ def _question(meant: str | None) -> str:
 
 
 def _nearest(given: object, known: Iterable[str]) -> str | None:
-    by_spelling = {_spelling(each): each for each in known}
-    word = _spelling(given)
-    for near in difflib.get_close_matches(word, by_spelling, 3, _LEAST_LIKENESS):
+    word, *others = (str(each).lower().replace("-", "_") for each in (given, *known))
+    for near in difflib.get_close_matches(word, others, 3, _LEAST_LIKENESS):
         # Few people mistype the first letter: where it differs, two words must be more similar.
         if near[:1] == word[:1] or difflib.SequenceMatcher(None, word, near).ratio() >= _LIKE_WITHOUT_FIRST:
-            return by_spelling[near]
+            return [*known][others.index(near)]
     return None
-
-
-def _spelling(word: object) -> str:
-    return str(word).lower().replace("-", "_")
 
 
 def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
@@ -198,21 +193,12 @@ _FILE_LIMIT: Final = 64 * 1024
 """Bytes of a file that a reference names. Secrets are shorter."""
 
 
-def resolve(value: Any, environment: Mapping[str, str], base: Path, unset: list[Fault], place: Place = ()) -> Any:
-    """Replace the references in a value. One that cannot be resolved is added to the faults `unset`, which contain no
-    secret, and stays as it is. An empty variable has its default, as in a shell. Line ends at the end of a file, whose
-    path is relative to `base`, are removed."""
-    if isinstance(value, dict):
-        # A bare `null` is a key of TiCDC's csv options, and YAML's own null.
-        items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
-        return {k: resolve(v, environment, base, unset, (*place, str(k))) for k, v in items}
-    if isinstance(value, list):
-        items = enumerate(cast("list[Any]", value))
-        return [resolve(item, environment, base, unset, (*place, position)) for position, item in items]
-    if not isinstance(value, str):
-        return value
+def resolve(document: Any, environment: Mapping[str, str], base: Path, unset: list[Fault]) -> Any:
+    """Replace the references in a document. One that cannot be resolved is added to the faults `unset`, which contain
+    no secret, and stays as it is. An empty variable has its default, as in a shell. Line ends at the end of a file,
+    whose path is relative to `base`, are removed."""
 
-    def replace(reference: re.Match[str]) -> str:
+    def resolved(place: Place, reference: re.Match[str]) -> str:
         path, name, default = reference["file"], reference["name"], reference["default"]
         if path is not None:
             try:
@@ -236,7 +222,21 @@ def resolve(value: Any, environment: Mapping[str, str], base: Path, unset: list[
         unset.append(Fault(place, reason))
         return reference[0]
 
-    return REFERENCE.sub(replace, value)
+    def value_at(place: Place, value: Any) -> Any:
+        return REFERENCE.sub(functools.partial(resolved, place), value) if isinstance(value, str) else value
+
+    return _mapped(document, value_at)
+
+
+def _mapped(value: Any, of_leaf: Callable[[Place, Any], Any], place: Place = ()) -> Any:
+    """Return the document with what a function makes of each value that is not a list or a mapping, and its place."""
+    if isinstance(value, dict):
+        # A bare `null` is a key of TiCDC's csv options, and YAML's own null.
+        items = [("null" if key is None else key, each) for key, each in cast("dict[Any, Any]", value).items()]
+        return {key: _mapped(each, of_leaf, (*place, str(key))) for key, each in items}
+    if isinstance(value, list):
+        return [_mapped(each, of_leaf, (*place, number)) for number, each in enumerate(cast("list[Any]", value))]
+    return of_leaf(place, value)
 
 
 # Detection of secrets in plain text: a file in version control must contain none.
@@ -252,50 +252,46 @@ _PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@\s]+@")
 _SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
 
 
-def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
-    """Yield a fault for each secret in plain text at any depth of a document. The faults contain no secret."""
-    if isinstance(value, dict):
-        for key, item in cast("dict[Any, Any]", value).items():
-            key, below = str(key), (*place, str(key))
-            is_secret = False
-            if isinstance(item, str):
-                # A boolean setting about secrets is no secret.
-                reference = REFERENCE.fullmatch(item)
-                is_plain = item not in ("true", "false") and (reference is None or bool(reference["default"]))
-                is_secret = is_plain and _SECRET_KEY.search(key) is not None
-            elif isinstance(item, int | float) and not isinstance(item, bool):
-                is_secret = _SECRET_AT_END.search(key) is not None
-            if is_secret and not _NAMES_A_FILE.search(key):
-                advice = "write ${NAME} and set NAME in the environment"
-                yield Fault(below, f"holds a secret in plain text: {advice}")
-            else:
-                yield from plain_secrets(item, below)
-    elif isinstance(value, list):
-        for position, item in enumerate(cast("list[Any]", value)):
-            yield from plain_secrets(item, (*place, position))
-    elif isinstance(value, str):
-        # Without references, but for their defaults.
-        plain = REFERENCE.sub(lambda found: found["default"] or "", value)
-        in_plain = any(pattern.search(plain) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
-        of_receiver = place[:1] == ("alerts",) and place[2:] == ("url",)
-        if of_receiver and all(found["default"] for found in REFERENCE.finditer(value)):
-            advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
-            yield Fault(place, f"holds a secret in plain text: {advice}")
-        elif place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)):
-            yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
-        elif in_plain:
-            advice = "write ${NAME} in its place and set NAME in the environment"
-            yield Fault(place, f"holds a password in plain text: {advice}")
+def plain_secrets(document: Any) -> list[Fault]:
+    """Return a fault for each secret in plain text at any depth of a document. The faults contain no secret."""
+    found = dict[Place, str | None]()
+    _mapped(document, lambda place, value: found.setdefault(place, _secret(place, value)))
+    return [Fault(place, reason) for place, reason in found.items() if reason is not None]
+
+
+def hidden(document: Any) -> Any:
+    """Return the document with `HIDDEN` in the place of what looks like a secret."""
+    return _mapped(document, lambda place, value: value if _secret(place, value) is None else HIDDEN)
+
+
+def _secret(place: Place, value: Any) -> str | None:
+    """Return how a value holds a secret in plain text, and what to do; None if it does not."""
+    key, what = str(*place[-1:]), "holds a secret in plain text"
+    by_name = f"{what}: write ${{NAME}} and set NAME in the environment"
+    if not isinstance(value, str):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return by_name if is_number and _SECRET_AT_END.search(key) else None
+    reference = REFERENCE.fullmatch(value)
+    # A boolean setting about secrets is no secret.
+    is_plain = value not in ("true", "false") and (reference is None or bool(reference["default"]))
+    if is_plain and _SECRET_KEY.search(key) and not _NAMES_A_FILE.search(key):
+        return by_name
+    # Without references, but for their defaults.
+    plain = REFERENCE.sub(lambda found: found["default"] or "", value)
+    in_plain = any(pattern.search(plain) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
+    of_receiver = place[:1] == ("alerts",) and place[2:] == ("url",)
+    if of_receiver and all(found["default"] for found in REFERENCE.finditer(value)):
+        return f"{what}: whoever knows it can post to it. Write ${{NAME}} and set NAME in the environment"
+    if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)):
+        return f"{what}, and {misplaced}" if in_plain else misplaced
+    advice = "write ${NAME} in its place and set NAME in the environment"
+    return f"holds a password in plain text: {advice}" if in_plain else None
 
 
 def without_secrets(section: BaseModel) -> dict[str, Any]:
     """Return the settings of a section that differ from the defaults, as texts, numbers, lists and mappings for
     display. `HIDDEN` replaces a value whose field is not part of the section's `repr`, or that looks like a secret."""
-    shown = _plain(section)
-    for fault in list(plain_secrets(shown)):
-        *parents, last = fault.place
-        functools.reduce(lambda value, key: value[key], parents, shown)[last] = HIDDEN
-    return shown
+    return hidden(_plain(section))
 
 
 def _plain(value: Any) -> Any:

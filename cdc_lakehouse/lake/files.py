@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import struct
 import uuid
@@ -43,7 +44,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.puffin import MAGIC_BYTES
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, DecimalType, FloatType, IcebergType, LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, FloatType, IcebergType, LongType, NestedField, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyiceberg.utils.decimal import unscaled_to_decimal
@@ -215,6 +216,7 @@ Range = tuple[Any, Any]
 _POSITION_DELETES: Final = 1
 _ADDED, _DELETED = 1, 2
 _PUFFIN, _PARQUET = "PUFFIN", "PARQUET"
+_LOWER, _UPPER = "lower_bounds", "upper_bounds"
 _BATCH_ROWS: Final = 1 << 17
 _BATCH_BYTES: Final = 16 << 20
 """The approximate size of what is read at once. The allocator takes larger blocks from the system and returns them each
@@ -224,7 +226,7 @@ ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 _BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
 _FILE_BYTES: Final = 512 * 1024 * 1024
 """The size in memory of the rows of a data file; on disk they take a third or less."""
-_FIELD_ID: Final = b"PARQUET:field_id"
+_FIELD_ID, _NO_FIELD = b"PARQUET:field_id", -1
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
 _Entry = Mapping[str, Any]
@@ -319,10 +321,9 @@ def files_and_dangling(
         if vectors and len(own) > 1:
             raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
         if is_wanted:
-            lower, upper = _entry_bounds(entry)
-            wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
-            bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
-            nulls = {each["key"]: each["value"] for each in entry.get("null_value_counts") or ()}
+            lower, upper, nulls = (_by_field(entry, name) for name in (_LOWER, _UPPER, "null_value_counts"))
+            given = lower.keys() | upper.keys()
+            bounds = {id: (lower.get(id), upper.get(id)) for id in given if bounds_of is None or id in bounds_of}
             filled = frozenset(id for id in bounds if nulls.get(id) == 0)
             files.append(StoredFile(path, size, count, bounds, tuple(own), (*entry["partition"].values(),), filled))
     return files, [each.content_file for left in deletes.values() for each in left]
@@ -342,10 +343,9 @@ def read_avro(io: FileIO, path: str) -> list[Any]:
         return [*fastavro.reader(BytesIO(stream.read()))]
 
 
-def _entry_bounds(entry: _Entry) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Return the lower and the upper bounds by field id."""
-    lower, upper = (entry.get(name) or () for name in ("lower_bounds", "upper_bounds"))
-    return {each["key"]: each["value"] for each in lower}, {each["key"]: each["value"] for each in upper}
+def _by_field(entry: _Entry, name: str) -> dict[int, Any]:
+    """Return a map of a file's metrics, by field id."""
+    return {each["key"]: each["value"] for each in entry.get(name) or ()}
 
 
 def _deletes_of(entry: _Entry, table: Table) -> tuple[str, StoredDeletes]:
@@ -354,9 +354,8 @@ def _deletes_of(entry: _Entry, table: Table) -> tuple[str, StoredDeletes]:
     kind = entry["file_format"].upper() if entry["content"] == _POSITION_DELETES else "others"
     if kind == _PARQUET:
         # Some writers do not name the data file, but its path is both bounds of `file_path`.
-        lower, upper = _entry_bounds(entry)
-        least = lower.get(DATA_FILE.field_id)
-        if data_file is None and least is not None and least == upper.get(DATA_FILE.field_id):
+        least, greatest = (_by_field(entry, name).get(DATA_FILE.field_id) for name in (_LOWER, _UPPER))
+        if data_file is None and least is not None and least == greatest:
             data_file = least.decode()
     if kind not in (_PARQUET, _PUFFIN) or data_file is None:
         raise _foreign(table, f"it has deletes that are not by position, or not of one data file ({path})")
@@ -388,13 +387,13 @@ def may_hold(file: StoredFile, schema: Schema, between: Mapping[str, Range] | Ma
     """
     fields = ((schema.find_field(name), ends) for name, ends in between.items())
     bounds = ((each, file.bounds.get(each.field_id, (None, None)), ends) for each, ends in fields)
-    return all(_overlap(each.field_type, _bound_value, own, ends) for each, own, ends in bounds)
+    return all(_overlap(each.field_type, from_bytes, own, ends) for each, own, ends in bounds)
 
 
-def _overlap(type: IcebergType, read: Callable[[IcebergType, Any], Any], bounds: Range, ends: Range) -> bool:
+def _overlap(type: IcebergType, read: Callable[[Any, Any], Any], bounds: Range, ends: Range) -> bool:
     """Whether two ranges have a value in common, or bounds cannot be read; None is an open end."""
     try:
-        least, greatest = (None if bound is None else read(type, bound) for bound in bounds)
+        least, greatest = (_value(type, None if bound is None else read(type, bound)) for bound in bounds)
         lower, upper = (_value(type, end) for end in ends)
         is_below = greatest is not None and lower is not None and greatest < lower
         return not is_below and (least is None or upper is None or not upper < least)
@@ -418,12 +417,6 @@ def _value(type: IcebergType, value: Any) -> Any:
                 return float(np.float32(value))
         case _:
             return value
-
-
-def _bound_value(type: IcebergType, bound: bytes) -> Any:
-    if isinstance(type, (StringType, BinaryType)):
-        return bound
-    return from_bytes(type, bound)  # pyright: ignore[reportArgumentType] - only primitive fields have bounds
 
 
 # --- Reading ---
@@ -457,12 +450,9 @@ def read_rows(
         io.new_input(file.path).open() as stream,
         pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
     ):
-        columns: dict[int, tuple[str, int]] = {}  # By field id the name and the first leaf column.
-        leaf = 0
-        for each in parquet.schema_arrow:
-            if (id := _field_id(each)) is not None:
-                columns[id] = each.name, leaf
-            leaf += _leaves(each.type)
+        # By field id the name and the first leaf column.
+        leaves = itertools.accumulate((_leaves(each.type) for each in parquet.schema_arrow), initial=0)
+        columns = {_field_id(each): (each.name, leaf) for each, leaf in zip(parquet.schema_arrow, leaves, strict=False)}
         wanted = [columns[id] for id in field_ids if id in columns]
         names = [name for name, _ in wanted]
         ranges = [
@@ -533,15 +523,12 @@ def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
     return found
 
 
-def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_FIELD_ID)
-    return None if text is None else int(text)
+def _field_id(field: pa.Field) -> int:
+    return int((field.metadata or {}).get(_FIELD_ID, _NO_FIELD))
 
 
 def _leaves(type: pa.DataType) -> int:
-    if type.num_fields == 0:
-        return 1
-    return sum(_leaves(type.field(number).type) for number in range(type.num_fields))
+    return sum(_leaves(type.field(number).type) for number in range(type.num_fields)) or 1
 
 
 def _raw_value(type: IcebergType, raw: Any) -> Any:
@@ -561,13 +548,10 @@ def _typed(
     for each in fields:
         type = schema_to_pyarrow(each.field_type, include_field_ids=False)
         stored = by_id.get(each.field_id)
-        if stored is not None:
-            as_it_is = stored.type == type or each.field_id in as_dictionaries
-            columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
-        elif each.initial_default is None:
-            columns[column(each.field_id)] = pa.nulls(batch.num_rows, type)
-        else:
-            columns[column(each.field_id)] = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
+        if stored is None:
+            stored = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
+        as_it_is = stored.type == type or each.field_id in as_dictionaries
+        columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
     columns[POSITION] = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
     return pa.table(columns)
 
@@ -645,12 +629,11 @@ class DataFileWriter:
         metadata: pq.FileMetaData = self._writer.writer.metadata
         size = self._stream.tell()
         self._stream.close()
-        # The metrics modes of single columns are wanted by the names that the file uses.
-        prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-        metrics = {key: value for key, value in self._properties.items() if not key.startswith(prefix)}
-        for each, written in zip(self._schema.fields, self._file_schema.fields, strict=True):
-            if (mode := self._properties.get(f"{prefix}.{each.name}")) is not None:
-                metrics[f"{prefix}.{written.name}"] = mode
+        # The metrics modes of single columns are wanted by the names that the file uses: PyIceberg takes one with a dot
+        # for a nested one.
+        mode, pairs = "write.metadata.metrics.column", zip(self._schema.fields, self._file_schema.fields, strict=True)
+        names = {f"{mode}.{each.name}": f"{mode}.{written.name}" for each, written in pairs}
+        modes = {names.get(key, key): value for key, value in self._properties.items()}
         return content_file_json(
             self._path,
             "parquet",
@@ -658,7 +641,7 @@ class DataFileWriter:
             rows=metadata.num_rows,
             deletes_of=deletes_of,
             partition=self._partition,
-            others=_metrics(metadata, self._file_schema, metrics),
+            others=_metrics(metadata, self._file_schema, modes),
         )
 
     def abandon(self) -> None:
@@ -711,15 +694,12 @@ class DatedFiles:
                 each.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._discard)
             if kind is None:
                 for date in list(self._open):
                     self._close(date)
-                return
-        except BaseException:
-            self._discard()
-            raise
-        self._discard()
+                on_error.pop_all()
 
     def _discard(self) -> None:
         # Whatever a store says here, what is raised is the error that led here.
@@ -800,16 +780,14 @@ def _file_schema(schema: Schema) -> Schema:
         return sanitize_column_names(schema)
     except ValueError:
         pass  # Two names become the same, which a schema cannot have.
-    taken: set[str] = set()
-    fields: list[NestedField] = []
+    fields: dict[str, NestedField] = {}
     for each in schema.fields:
         (clean,) = sanitize_column_names(Schema(each)).fields
         name = clean.name
-        while name in taken:
+        while name in fields:
             name = f"{name}_{each.field_id}"
-        taken.add(name)
-        fields.append(NestedField(each.field_id, name, clean.field_type, each.required))
-    return Schema(*fields)
+        fields[name] = NestedField(each.field_id, name, clean.field_type, each.required)
+    return Schema(*fields.values())
 
 
 def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
@@ -838,29 +816,26 @@ def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str,
     PyIceberg's own aggregation over a file is not used: its bounds omit row groups without statistics, which strings of
     some kilobytes cause, and it fails on a date that Python cannot represent.
     """
-    ids = parquet_path_to_id_mapping(schema)
-    plan = compute_statistics_plan(schema, dict(properties))
-    sizes, values, nulls, lower, upper = (dict[int, Any]() for _ in range(5))
+    names = ("column-sizes", "value-counts", "null-value-counts", "lower-bounds", "upper-bounds")
+    ids, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, dict(properties))
+    found = {name: dict[int, Any]() for name in names}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for leaf in range(metadata.num_columns):
         chunks = [group.column(leaf) for group in groups]
         id = ids[chunks[0].path_in_schema]
         mode = plan[id].mode.type
-        sizes[id] = sum(chunk.total_compressed_size for chunk in chunks)
+        found["column-sizes"][id] = sum(chunk.total_compressed_size for chunk in chunks)
         if mode == MetricModeTypes.NONE:
             continue
-        values[id] = sum(chunk.num_values for chunk in chunks)
+        found["value-counts"][id] = sum(chunk.num_values for chunk in chunks)
         if all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
-            nulls[id] = sum(chunk.statistics.null_count for chunk in chunks)
+            found["null-value-counts"][id] = sum(chunk.statistics.null_count for chunk in chunks)
         if mode != MetricModeTypes.COUNTS:
-            for bounds, end in zip((lower, upper), _bounds(chunks, plan[id]), strict=True):
-                if end is not None:
-                    bounds[id] = end.hex()
-    names = ("column-sizes", "value-counts", "null-value-counts", "lower-bounds", "upper-bounds")
-    by_id = zip(names, (sizes, values, nulls, lower, upper), strict=True)
+            for name, end in zip(names[3:], _bounds(chunks, plan[id]), strict=True):
+                found[name] |= {} if end is None else {id: end.hex()}
     firsts = [group.column(0) for group in groups]
     offsets = [min(filter(None, (first.dictionary_page_offset, first.data_page_offset))) for first in firsts]
-    maps = {name: {"keys": [*each], "values": [*each.values()]} for name, each in by_id}
+    maps = {name: {"keys": [*each], "values": [*each.values()]} for name, each in found.items()}
     return {**maps, "split-offsets": sorted(offsets)}
 
 
@@ -920,12 +895,10 @@ def delete_rows(
 
     def write(file: StoredFile) -> str:
         path = new_path(location, properties, "-deletes.parquet")
-        writer = DataFileWriter(io, path, schema, own, file.partition)
+        writer = DataFileWriter(io, path, schema, own, file.partition, repeated=[DATA_FILE.name])
         numbers = np.frombuffer(positions[file.path].to_array(), np.uint64).astype(np.int64)
-        for start in range(0, len(numbers), _BATCH_ROWS):
-            part = numbers[start : start + _BATCH_ROWS]
-            columns = {DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION_FIELD.name: pa.array(part)}
-            writer.write(pa.table(columns))
+        paths = pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), [file.path])
+        writer.write(pa.table({DATA_FILE.name: paths, POSITION_FIELD.name: pa.array(numbers)}))
         return writer.close(deletes_of=file.path)
 
     return list(pool.map(write, touched)), replaced

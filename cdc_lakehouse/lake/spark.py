@@ -190,12 +190,7 @@ def class_archive() -> Path:
     return prepared_file(about, ".jsa")
 
 
-def archive_options() -> str:
-    """Return the JVM options that start from the archive; empty when there is none."""
-    archive = class_archive()
-    return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
-
-
+_ARCHIVES: Final = "-XX:ArchiveClassesAtExit="
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _END_SECONDS: Final = 120
@@ -222,14 +217,17 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             domain = "spark.python.unix.domain.socket"
             settings = {f"{domain}.enabled": "true", f"{domain}.dir": sockets, **settings}
     with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-") as directory:
-        file = Path(directory, "spark.properties")
+        file, archive = Path(directory, "spark.properties"), class_archive()
         file.touch(mode=0o600)
-        file.write_text("".join(f"{_escape(k)}={_escape(v)}\n" for k, v in settings.items()), encoding="ascii")
+        file.write_text("".join(f"{_escape(k)}={_escape(v)}\n" for k, v in settings.items()), encoding="utf-8")
         own, given = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults", os.environ.get
+        java = given(_JVM_OPTIONS_VARIABLE, "")
+        if archive.is_file() and _ARCHIVES not in java:  # A JVM that starts from an archive writes none.
+            java = f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT} {java}"
         further = filter(None, [given("SPARK_DIST_CLASSPATH")])  # Spark's launcher puts it behind its own jars.
         variables = {
             "PYSPARK_SUBMIT_ARGS": f"{own} {given('PYSPARK_SUBMIT_ARGS') or 'pyspark-shell'}",
-            _JVM_OPTIONS_VARIABLE: f"{archive_options()} {given(_JVM_OPTIONS_VARIABLE, '')}",
+            _JVM_OPTIONS_VARIABLE: java,
             "SPARK_DIST_CLASSPATH": ":".join([*map(str, class_path), *further]),
             "SPARK_LAUNCHER_OPTS": f"{_launcher_options()} {given('SPARK_LAUNCHER_OPTS', '')}",
         }
@@ -281,10 +279,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escape(text: str) -> str:
-    """Escape a text for a Java properties file: UTF-16 units that are not alphanumeric ASCII become `\\uXXXX`."""
-    units = text.encode("utf-16-be")
-    numbers = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
-    return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in numbers)
+    """Escape a text for a properties file, which Spark reads as UTF-8: ASCII but letters and digits."""
+    return re.sub(r"[\x00-/:-@\[-`{-\x7f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
@@ -515,15 +511,11 @@ def _archive_classes() -> None:
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # The archive is of a JVM from its start on.
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary, contextlib.ExitStack() as ends:
-        if archive.is_file():  # A JVM that starts from one writes none. It stays where no other is made.
-            ends.callback(
-                lambda before: archive.exists() or before.rename(archive), archive.rename(f"{temporary}/before")
-            )
+    with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
         config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig()
-        options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={part}')} {_SILENT}"
+        options = f"{shlex.quote(f'{_ARCHIVES}{part}')} {_SILENT}"
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(config)
         session.sql(f"CREATE NAMESPACE {CATALOG}.archived")

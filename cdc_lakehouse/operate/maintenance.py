@@ -143,10 +143,7 @@ class Maintenance(FeedRun):
                 if target.deferred is None:
                     target.before = table_health(self._load(target))
                     for rule in rules:
-                        if not dry_run:
-                            self._carry_out(rule, target)
-                        elif rule.name:
-                            target.counts[rule.name] += rule.plan(self, target)
+                        self._carry_out(rule, target, dry_run=dry_run)
                     target.after = None if dry_run else table_health(self._load(target))
             except ConcurrentRunError:
                 raise
@@ -158,35 +155,49 @@ class Maintenance(FeedRun):
             progress.add()
         return tuple(targets)
 
-    def _carry_out(self, rule: Rule, target: MaintainedTable) -> None:
-        if not rule.is_leased:
-            target.counts[rule.name] += rule.do(self, target)
+    def _carry_out(self, rule: Rule, target: MaintainedTable, *, dry_run: bool) -> None:
+        if dry_run or not rule.is_leased:
+            target.counts[rule.name] += rule.work(self, target, dry_run=dry_run)
             return
-        while rule.plan(self, target):
+        while rule.work(self, target, dry_run=True):
             with self._lease():
-                count = rule.do(self, target)
+                count = rule.work(self, target, dry_run=False)
             target.counts[rule.name] += count
             if not rule.in_parts or not count:
                 return
 
-    # --- What the rules of a table do ---
+    # --- What the rules do to a table, by what is there then; how much it is, or would be in a dry run ---
 
     def superseded(self, target: MaintainedTable, *, dry_run: bool) -> int:
         if target.name != _EVENTS:
             return 0
         return remove_superseded(self._look(FeedRun), None if dry_run else self._lease)
 
-    def rewrite_files(self, target: MaintainedTable) -> int:
-        settings, files = self.feed.maintenance, self.candidates(target)
+    def compact_files(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Rewrite the files with too many deleted rows, and the small files of partitions with too many of them."""
+        settings, table = self.feed.maintenance, self._load(target)
+        few, small_bytes = settings.min_small_files, settings.target_file_mb * _MB // _SMALL_SHARE
+        health = table_health(table)
+        if health.files < few and not health.deleted_rows:
+            return 0
+        # As Iceberg's `rewrite_data_files` finds them with the options below.
+        partitions: dict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
+        files: list[StoredFile] = []
+        for file in live_files(table, ()):
+            if file.deletes and file.deleted_rows / file.record_count >= settings.max_delete_ratio:
+                files.append(file)
+            elif file.size < small_bytes:
+                partitions[file.partition].append(file)
+        files += (file for small in partitions.values() if len(small) >= few for file in small)
+        if dry_run or not files:
+            return len(files)
         options: dict[str, int | float] = {
-            "target-file-size-bytes": settings.target_file_mb * _MB,
-            "min-file-size-bytes": settings.target_file_mb * _MB // _SMALL_SHARE,
-            "min-input-files": settings.min_small_files,
-            "delete-ratio-threshold": settings.max_delete_ratio,
-        }
+            "target-file-size-bytes": settings.target_file_mb * _MB, "min-file-size-bytes": small_bytes,
+            "min-input-files": few, "delete-ratio-threshold": settings.max_delete_ratio,
+        }  # fmt: skip
         unit, size = settings.unit_mb * _MB, sum(file.size for file in files)
         if size > unit:
-            options["max-files-to-rewrite"] = max(settings.min_small_files, len(files) * unit // size)
+            options["max-files-to-rewrite"] = max(few, len(files) * unit // size)
         listed = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
         (row,) = self._call("rewrite_data_files", target, f", options => map({listed})")
         if done := int(row["rewritten_data_files_count"]):
@@ -194,61 +205,45 @@ class Maintenance(FeedRun):
             now = self.clock().isoformat(timespec="seconds")
             snapshot = self._load(target).metadata.current_snapshot_id
             self.iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
-            self.show(target)
+            self.show(target, dry_run=False)
         return done
 
-    def candidates(self, target: MaintainedTable) -> list[StoredFile]:
-        """Return the files with too many deleted rows, and the small files of partitions with too many of them: those
-        that Iceberg's `rewrite_data_files` rewrites with the corresponding options."""
-        settings, table = self.feed.maintenance, self._load(target)
-        health = table_health(table)
-        if health.files < settings.min_small_files and not health.deleted_rows:
-            return []
-        partitions: dict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
-        found: list[StoredFile] = []
-        for file in live_files(table, ()):
-            if file.deletes and file.deleted_rows / file.record_count >= settings.max_delete_ratio:
-                found.append(file)
-            elif file.size < settings.target_file_mb * _MB // _SMALL_SHARE:
-                partitions[file.partition].append(file)
-        few = settings.min_small_files
-        return [*found, *(file for small in partitions.values() if len(small) >= few for file in small)]
-
-    def dangling(self, target: MaintainedTable) -> Sequence[Any]:
-        """Return position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
-        table = None if target.state is None else self._load(target)
-        return () if table is None or not table_health(table).deleted_rows else files_and_dangling(table, ())[1]
-
-    def remove_dangling(self, target: MaintainedTable) -> int:
-        snapshot, files = self._load(target).metadata.current_snapshot_id, self.dangling(target)
-        if files:
-            self.iceberg.remove_deletes(target.identifier, snapshot, files)
+    def dangling(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Remove position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
+        table = self._load(target)
+        if target.state is None or not table_health(table).deleted_rows:
+            return 0
+        if (files := files_and_dangling(table, ())[1]) and not dry_run:
+            self.iceberg.remove_deletes(target.identifier, table.metadata.current_snapshot_id, files)
         return len(files)
 
-    def replaced(self, target: MaintainedTable) -> Sequence[int]:
-        """Return the snapshots with the rows of the current one, which comes first. The newest cut is made to name it
-        also when maintenance ended right after writing it, or when another writer has rewritten files."""
-        table = None if target.state is None else self._load(target)
-        return () if table is None else same_rows(table, table.current_snapshot())
-
-    def show(self, target: MaintainedTable) -> int:
-        if target.state is not None:
-            newest, *earlier = self.replaced(target)
-            name, checkpoints = target.state.name, Checkpoints(self.lake, self.feed.name)
+    def show(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Make the newest cut name the current snapshot where it names one with the same rows, also when maintenance
+        ended right after writing it, or when another writer has rewritten files."""
+        if target.state is None:
+            return 0
+        table, name = self._load(target), target.state.name
+        newest, *earlier = same_rows(table, table.current_snapshot()) or [0]
+        if not dry_run:
+            checkpoints = Checkpoints(self.lake, self.feed.name)
             checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
-        return 0
+        return len(earlier)
 
-    def many_manifests(self, target: MaintainedTable) -> int:
+    def rewrite_manifests(self, target: MaintainedTable, *, dry_run: bool) -> int:
         table = self._load(target)
         snapshot = table.current_snapshot()
         count = 0 if snapshot is None else len(snapshot.manifests(table.io))
-        return count if count > _MANY_MANIFESTS else 0
-
-    def rewrite_manifests(self, target: MaintainedTable) -> int:
+        if dry_run or count <= _MANY_MANIFESTS:
+            return count if count > _MANY_MANIFESTS else 0
         (row,) = self._call("rewrite_manifests", target)
         return int(row["rewritten_manifests_count"])
 
-    def expired_tags(self, target: MaintainedTable) -> tuple[str, ...]:
+    def remove_tags(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        if (names := self._expired_tags(target)) and not dry_run:
+            self.iceberg.remove_tags(target.identifier, names)
+        return len(names)
+
+    def _expired_tags(self, target: MaintainedTable) -> tuple[str, ...]:
         """Return the expired tags of cuts, by the newest cut's time as in runs. A run's commit removes them too, but
         not of a table that has not changed since."""
         newest = Checkpoints(self.lake, self.feed.name).last().checkpoint_ts
@@ -256,16 +251,12 @@ class Maintenance(FeedRun):
             return ()
         return tuple(plan_tags(tags_of(self._load(target)), None, newest, self.lake.config.cuts))  # It adds none.
 
-    def remove_tags(self, target: MaintainedTable) -> int:
-        self.iceberg.remove_tags(target.identifier, self.expired_tags(target))
-        return 0
-
-    def outdated_snapshots(self, target: MaintainedTable) -> list[int]:
-        """Return the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
+    def expire(self, target: MaintainedTable, *, dry_run: bool) -> int:
+        """Expire the snapshots that are older than cuts are kept and that nothing needs: no kept cut, no branch or tag,
         and for `events` no held table."""
-        table, over = self._load(target), self.expired_tags(target)
-        named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
-        needed = named | {table.metadata.current_snapshot_id}
+        table, over = self._load(target), self._expired_tags(target)
+        needed = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
+        needed |= {table.metadata.current_snapshot_id}
         cuts_before = self._look(Retention).cuts_before
         if target.state is not None:
             forgotten = cuts_before if self._forgets_cuts else None
@@ -281,15 +272,12 @@ class Maintenance(FeedRun):
             needed |= Segments(self.lake, self.feed.name).earlier_contents(applied)
         oldest = cuts_before.timestamp() * 1000
         old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest]
-        return [snapshot_id for snapshot_id in old if snapshot_id not in needed]
-
-    def expire(self, target: MaintainedTable) -> int:
-        if outdated := self.outdated_snapshots(target):
+        if (outdated := [each for each in old if each not in needed]) and not dry_run:
             self.iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
     def orphans(self, target: MaintainedTable, *, dry_run: bool) -> int:
-        """Remove old files below the table's location that no snapshot references, or only count them."""
+        """Remove old files below the table's location that no snapshot references."""
         older_than = self.clock() - datetime.timedelta(hours=self.feed.maintenance.orphan_hours)
         arguments = f", older_than => :older_than, dry_run => {str(dry_run).lower()}, prefix_listing => true"
         return len(self._call("remove_orphan_files", target, arguments, older_than=older_than))
@@ -323,31 +311,26 @@ class Maintenance(FeedRun):
 class Rule:
     """Something that maintenance does to a table.
 
-    name: of its count, "" when it is not counted. column: the heading of its count. plan: how much there is to do. do:
-    does it, by what is there then, and returns how much was done. compacts: compaction alone does it too. in_parts: it
-    does a bounded part of a large table at a time, so that runs can be active in between. is_leased: it is done with
-    the feed's lease, where `plan` finds something; else `do` is always called."""
+    name: of its count, "" when it is not counted. column: the heading of its count. work: does it, or only counts it.
+    compacts: compaction alone does it too. in_parts: it does a bounded part of a large table at a time, so that runs
+    can be active in between. is_leased: it is done with the feed's lease, where there is something to do."""
 
     name: str
     column: str | None
-    plan: Callable[[Maintenance, MaintainedTable], int]
-    do: Callable[[Maintenance, MaintainedTable], int]
+    work: Callable[..., int]
     compacts: bool = False
     in_parts: bool = False
     is_leased: bool = True
 
 
 RULES: Final = (
-    Rule("superseded_events", None, lambda own, table: own.superseded(table, dry_run=True),
-         lambda own, table: own.superseded(table, dry_run=False), is_leased=False),
-    Rule("compacted_files", "rewritten", lambda own, table: len(own.candidates(table)), Maintenance.rewrite_files,
-         compacts=True, in_parts=True),
-    Rule("", None, lambda own, table: len(own.dangling(table)), Maintenance.remove_dangling, compacts=True),
-    Rule("", None, lambda own, table: len(own.replaced(table)[1:]), Maintenance.show, compacts=True),
-    Rule("rewritten_manifests", "manifests", Maintenance.many_manifests, Maintenance.rewrite_manifests),
-    Rule("", None, lambda own, table: len(own.expired_tags(table)), Maintenance.remove_tags),
-    Rule("expired_snapshots", "expired", lambda own, table: len(own.outdated_snapshots(table)), Maintenance.expire),
-    Rule("orphan_files", "orphans", lambda own, table: own.orphans(table, dry_run=True),
-         lambda own, table: own.orphans(table, dry_run=False), is_leased=False),
-)  # fmt: skip
+    Rule("superseded_events", None, Maintenance.superseded, is_leased=False),
+    Rule("compacted_files", "rewritten", Maintenance.compact_files, compacts=True, in_parts=True),
+    Rule("", None, Maintenance.dangling, compacts=True),
+    Rule("", None, Maintenance.show, compacts=True),
+    Rule("rewritten_manifests", "manifests", Maintenance.rewrite_manifests),
+    Rule("", None, Maintenance.remove_tags),
+    Rule("expired_snapshots", "expired", Maintenance.expire),
+    Rule("orphan_files", "orphans", Maintenance.orphans, is_leased=False),
+)
 """In the order in which they are carried out."""

@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.files import files_and_dangling
 from cdc_lakehouse.lake.tables.quarantine import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.operate import maintenance
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
@@ -99,7 +100,8 @@ def test_deletes_left_by_an_interrupted_one_are_removed(
     ):
         if number == 3:
             with monkeypatch.context() as patched:
-                patched.setattr(Maintenance, "dangling", lambda self, target: ())
+                rules = [rule for rule in maintenance.RULES if rule.work is not Maintenance.dangling]
+                patched.setattr(maintenance, "RULES", rules)
                 maintain(lake, table="d.p")
         put(sink, "p", 1, *changes, index=number + 1)
         sink.checkpoint(10 * number + 9)
