@@ -272,27 +272,18 @@ def live_files(
     added_by: Collection[int] | None = None,
     *,
     snapshot: Snapshot | None = None,
+    dangling: list[str] | None = None,
 ) -> list[StoredFile]:
     """List the data files of a snapshot of the table, by default of the current one; empty when there is no snapshot.
 
     `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files are
-    sent to tasks. `added_by` are the snapshots whose added files are wanted, None for all files. Raises StoredFormError
-    for files that the project does not write: files of another partition spec than the table's first, and deletes that
-    are not positional or apply to more than one data file.
+    sent to tasks. `added_by` are the snapshots whose added files are wanted, None for all files. The delete files whose
+    data file is gone are added to `dangling`, as JSON of `ContentFileParser`: Iceberg itself leaves no such deletion
+    vectors. Raises StoredFormError for files that the project does not write: files of another partition spec than the
+    table's first, and deletes that are not positional or apply to more than one data file.
     """
-    return files_and_dangling(table, bounds_of, added_by, snapshot)[0]
-
-
-def files_and_dangling(
-    table: Table,
-    bounds_of: Collection[int] | None = None,
-    added_by: Collection[int] | None = None,
-    snapshot: Snapshot | None = None,
-) -> tuple[list[StoredFile], list[str]]:
-    """Return also the delete files whose data file is gone, as JSON of Iceberg's `ContentFileParser`. Iceberg itself
-    leaves no such deletion vectors."""
     if (snapshot := snapshot or table.current_snapshot()) is None:
-        return [], []
+        return []
     manifests = [
         each
         for each in read_avro(table.io, snapshot.manifest_list)
@@ -326,7 +317,9 @@ def files_and_dangling(
             bounds = {id: (lower.get(id), upper.get(id)) for id in given if bounds_of is None or id in bounds_of}
             filled = frozenset(id for id in bounds if nulls.get(id) == 0)
             files.append(StoredFile(path, size, count, bounds, tuple(own), (*entry["partition"].values(),), filled))
-    return files, [each.content_file for left in deletes.values() for each in left]
+    if dangling is not None:
+        dangling += (each.content_file for left in deletes.values() for each in left)
+    return files
 
 
 def live_entries(io: FileIO, manifest: str) -> list[tuple[int, _Entry]]:

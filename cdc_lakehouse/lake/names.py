@@ -78,62 +78,49 @@ def _escape(match: re.Match[str]) -> str:
 
 # --- In summaries of snapshots ---
 
+# The batch of segments that the commit belongs to; as a property of `records` the batch that landed last, of `events`
+# the one that was appended last, of `checkpoints` the last one of the newest cut.
 BATCH: Final = "cdc.batch"
-"""The batch of segments that the commit belongs to; as a property of `records` the batch that landed last, of `events`
-the one that was appended last, of `checkpoints` the last one of the newest cut."""
+# The commit-ts up to which a current-state table was applied; as a property of `checkpoints` that of the newest cut.
 CHECKPOINT_TS: Final = "cdc.checkpoint-ts"
-"""The commit-ts up to which a current-state table was applied; as a property of `checkpoints` that of the newest
-cut."""
-OFFSETS: Final = "cdc.offsets"
-"""In `records`: the ranges of the batch, as JSON `{topic: {partition: [from, before]}}`."""
-ROW_COUNT: Final = "cdc.row-count"
-"""Live rows of a current-state table that has, or had, format version 2; docs/tables.md says why."""
+OFFSETS: Final = "cdc.offsets"  # In `records`: the ranges of the batch, as JSON `{topic: {partition: [from, before]}}`.
+ROW_COUNT: Final = "cdc.row-count"  # Live rows of a table that has, or had, format version 2; docs/tables.md says why.
 
 # --- Properties of `checkpoints` and `frontier` ---
 
-SCHEMA_VERSIONS: Final = "cdc.schema-versions"
-"""How many rows of `schema_history` the newest cut has applied."""
-SETTINGS: Final = "cdc.settings"
-"""A digest of the settings that the newest cut, or the frontier, depends on."""
-HELD: Final = "cdc.held"
-"""The held tables of the newest cut, as JSON `[[incarnation, reason], …]`."""
-OLDEST_DATE: Final = "cdc.oldest-date"
-"""The date before which no files are listed; empty when all are."""
-WHOLE_AT: Final = "cdc.whole-at"
-"""When the whole sink was listed, as an ISO time."""
-UNCLEAR: Final = "cdc.unclear"
-"""`true` when the sink held files that could not be interpreted."""
+SCHEMA_VERSIONS: Final = "cdc.schema-versions"  # How many rows of `schema_history` the newest cut has applied.
+SETTINGS: Final = "cdc.settings"  # A digest of the settings that the newest cut, or the frontier, depends on.
+HELD: Final = "cdc.held"  # The held tables of the newest cut, as JSON `[[incarnation, reason], …]`.
+OLDEST_DATE: Final = "cdc.oldest-date"  # The date before which no files are listed; empty when all are.
+WHOLE_AT: Final = "cdc.whole-at"  # When the whole sink was listed, as an ISO time.
+UNCLEAR: Final = "cdc.unclear"  # `true` when the sink held files that could not be interpreted.
 
 # --- Properties of `lease` ---
 
+# The run that has the feed, as JSON `{"run", "host", "process", "expires_at", "released", "before"}`.
 HOLDER: Final = "cdc.holder"
-"""The run that has the feed, as JSON `{"run", "host", "process", "expires_at", "released", "before"}`."""
 
 # --- Properties of `events` ---
 
+# The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
+# digest}`: the digest of the settings that decided which events there are, or empty.
 UNMARKED: Final = "cdc.unmarked-batches"
-"""The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
-digest}`: the digest of the settings that decided which events there are, or empty."""
-
+# The events that were removed because later events of the rows supersede them, as JSON `{"removed", "looked_at",
+# "known_from_ts"}`.
 SUPERSEDED: Final = "cdc.superseded"
-"""The events that were removed because later events of the rows supersede them, as JSON `{"format", "removed",
-"looked_at", "known_from_ts"}`."""
 
 # --- Properties of `records` ---
 
+# Prefix of a topic's name: what landed of the topic, as JSON `{"id", "ends": {partition: offset}, "bytes"}`.
 LANDED: Final = "cdc.landed."
-"""Prefix of a topic's name: what landed of the topic, as JSON `{"id", "ends": {partition: offset}, "bytes"}`."""
+# The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
+# dates]`.
 BATCH_SEGMENTS: Final = "cdc.batch-segments"
-"""The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
-dates]`."""
-FIRST_BATCH: Final = "cdc.first-batch"
-"""The first batch whose records are all kept; absent when nothing was removed."""
-REMOVED_UPTO: Final = "cdc.removed-upto"
-"""The last feed date whose records were removed."""
-CANAL_POSITION: Final = "cdc.canal-position"
-"""The position of the Canal entry that landed last, in the form of the record's key."""
+FIRST_BATCH: Final = "cdc.first-batch"  # The first batch whose records are all kept; absent when nothing was removed.
+REMOVED_UPTO: Final = "cdc.removed-upto"  # The last feed date whose records were removed.
+CANAL_POSITION: Final = "cdc.canal-position"  # That of the entry that landed last, in the form of the record's key.
+# How often that entry came again after it had landed, and nothing after it; counted up to a few.
 CANAL_REPEATS: Final = "cdc.canal-repeats"
-"""How often that entry came again after it had landed, and nothing after it; counted up to a few."""
 
 # --- Properties of current-state tables ---
 
@@ -144,16 +131,15 @@ INCARNATION: Final = "cdc.incarnation"
 APPLIED_TS: Final = "cdc.applied-ts"
 APPLIED_BATCH: Final = "cdc.applied-batch"
 LINEAGE: Final = "cdc.lineage"
-COLUMNS: Final = "cdc.columns"
-"""Maps source columns to the table's columns, as JSON `[[id, name], …]`."""
+COLUMNS: Final = "cdc.columns"  # Maps source columns to the table's columns, as JSON `[[id, name], …]`.
 DROPPED_TS: Final = "cdc.dropped-ts"
 KEY: Final = "cdc.key"
 COMPACTED_AT: Final = "cdc.compacted-at"
 KEYS_TOUCHED: Final = "cdc.keys-touched"
+# In a summary: the keys that have a row after the commit, as the fold of the events counted them, and the rows that
+# such a commit replaces or deletes, as they were found by their keys.
 ROWS_WRITTEN: Final = "cdc.rows-written"
-"""In a summary: the number of keys that have a row after the commit, as the fold of the events counted them."""
 ROWS_REMOVED: Final = "cdc.rows-removed"
-"""In a summary: the number of rows that such a commit replaces or deletes, as they were found by their keys."""
 
 
 def of_batch(batch: int) -> dict[str, str]:

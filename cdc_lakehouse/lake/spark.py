@@ -37,7 +37,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession, types
 
-from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
+from cdc_lakehouse.config import LakeConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import LOCAL_FILE_SYSTEM, LOCAL_PACKAGES, packages, spark_file_io
 from cdc_lakehouse.lake.iceberg_java import (
@@ -465,36 +465,33 @@ def _use_warehouse(jvm: Any, hadoop: Any, config: LakeConfig, storage: StorageCo
 
 def catalog_settings(config: LakeConfig, storage: StorageConfig) -> dict[str, str]:
     """Return the settings of the catalog for a Spark session, secrets included."""
-    catalog = config.catalog
-    settings = {f"{_PREFIX}.{key}": value for key, value in spark_file_io(config.warehouse, storage).properties.items()}
-    settings[f"{_PREFIX}.warehouse"] = config.warehouse
-    properties = dict(catalog.properties)
-    uri = properties.pop("uri", None)
+    catalog, further = config.catalog, config.catalog.properties
+    settings = {**spark_file_io(config.warehouse, storage).properties, "warehouse": config.warehouse}
     if catalog.type == "sql":
         # PyIceberg's URI is SQLAlchemy's; JDBC has user and password apart.
-        scheme, _, rest = (uri or "").partition("://")
-        settings |= {f"{_PREFIX}.type": "jdbc", f"{_PREFIX}.jdbc.schema-version": "V1"}
+        scheme, _, rest = further["uri"].partition("://")
+        settings |= {"jdbc.schema-version": "V1"}
         if scheme.startswith("sqlite"):
-            uri = f"jdbc:sqlite:{rest.removeprefix('/')}?busy_timeout={SQLITE_TIMEOUT_SECONDS * 1000}"
+            further["uri"] = f"jdbc:sqlite:{rest.removeprefix('/')}?busy_timeout={SQLITE_TIMEOUT_SECONDS * 1000}"
         else:
             login, at, host = rest.rpartition("@")
             user, _, password = login.partition(":")
-            uri = f"jdbc:{scheme.partition('+')[0]}://{host}"
+            further["uri"] = f"jdbc:{scheme.partition('+')[0]}://{host}"
             if at:
                 # They are percent-encoded in a URI, as SQLAlchemy reads it.
-                settings |= {f"{_PREFIX}.jdbc.user": unquote(user), f"{_PREFIX}.jdbc.password": unquote(password)}
-    else:
-        settings[f"{_PREFIX}.type"] = catalog.type
-    if uri is not None:
-        settings[f"{_PREFIX}.uri"] = uri
-    return settings | {f"{_PREFIX}.{key}": value for key, value in properties.items()}
+                settings |= {"jdbc.user": unquote(user), "jdbc.password": unquote(password)}
+    settings |= {"type": "jdbc" if catalog.type == "sql" else catalog.type, **further}
+    return {f"{_PREFIX}.{key}": value for key, value in settings.items()}
+
+
+def _config(warehouse: str, catalog_uri: str, conf: Mapping[str, str]) -> LakeConfig:
+    catalog = {"type": "sql", "uri": catalog_uri}
+    return LakeConfig.model_validate({"warehouse": warehouse, "catalog": catalog, "spark": {"conf": conf}})
 
 
 def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
     """Fetch the jars for such a warehouse and catalog, so that the first run does not wait for them."""
-    catalog = CatalogConfig.model_validate({"type": "sql", "uri": catalog_uri})  # Never opened.
-    spark = SparkConfig.model_validate({"conf": {"spark.jars.packages": further} if further else {}})
-    config = LakeConfig(warehouse=warehouse, catalog=catalog, spark=spark)
+    config = _config(warehouse, catalog_uri, {"spark.jars.packages": further} if further else {})
     if not jar_directory(config).is_dir():
         build_session(config).stop()
 
@@ -513,8 +510,7 @@ def _archive_classes() -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         part, warehouse = Path(temporary, archive.name), f"{temporary}/warehouse"
-        catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{temporary}/catalog.db"})
-        config, storage = LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog), StorageConfig()
+        config, storage = _config(f"file://{warehouse}", f"sqlite:///{temporary}/catalog.db", {}), StorageConfig()
         options = f"{shlex.quote(f'{_ARCHIVES}{part}')} {_SILENT}"
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(config)

@@ -23,7 +23,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, Unreada
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
-from cdc_lakehouse.lake.files import StoredFile, files_and_dangling, live_files
+from cdc_lakehouse.lake.files import StoredFile, live_files
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
@@ -210,10 +210,10 @@ class Maintenance(FeedRun):
 
     def dangling(self, target: MaintainedTable, *, dry_run: bool) -> int:
         """Remove position deletes of data files that were rewritten: unlike vectors, a compaction leaves them."""
-        table = self._load(target)
-        if target.state is None or not table_health(table).deleted_rows:
-            return 0
-        if (files := files_and_dangling(table, ())[1]) and not dry_run:
+        table, files = self._load(target), list[str]()
+        if target.state is not None and table_health(table).deleted_rows:
+            live_files(table, (), dangling=files)
+        if files and not dry_run:
             self.iceberg.remove_deletes(target.identifier, table.metadata.current_snapshot_id, files)
         return len(files)
 

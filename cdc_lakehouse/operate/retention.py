@@ -210,15 +210,17 @@ class Retention(FeedRun):
             applied = min((batch for names, batch in self._batches if name in names), default=_NEVER)
             is_kept = group["batch_max"] > applied or (name.database, name.table, group["feed_date"]) in waiting
             dates.setdefault(name, []).append((group["feed_date"], is_kept))
-        limits: list[dict[str, str]] = []
-        for name, found in dates.items():
-            # Never the newest date. Dates after a kept one stay too, so that one date describes what is known of it.
-            passed = [date for date, _ in itertools.takewhile(lambda each: not each[1], sorted(found)[:-1])]
-            if passed:
-                limits.append({"database": name.database, "table": name.table, "upto": passed[-1]})
-        form = pa.schema([(name, pa.string()) for name in (*names, "upto")])
+        # Never the newest date. Dates after a kept one stay too, so that one date describes what is known of it.
+        limits = [
+            {
+                **asdict(name),
+                "first": min([max(date for date, _ in found), *(date for date, is_kept in found if is_kept)]),
+            }
+            for name, found in dates.items()
+        ]
+        form = pa.schema([(name, pa.string()) for name in (*names, "first")])
         limited = files.join(pa.Table.from_pylist(limits, form), names, join_type="inner")
-        passed_files = limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
+        passed_files = limited.filter(pc.field("feed_date") < pc.field("first")).select(SCHEMA.names).cast(SCHEMA)
         return pa.concat_tables([rows.filter(ranges), passed_files])
 
     @functools.cached_property
@@ -252,10 +254,16 @@ _CHANGES: Final = pa.schema([
 locate the event; `whole` says that no values of an earlier row are kept."""
 _DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
 """The positions of rows of a data file, as `BitMap64` serializes them."""
-_VERSION_BITS: Final = 32
 _BATCHES_AT_ONCE: Final = 8
 """Spark's batches are small: a query for each would double the cost."""
 _FILE, _POSITION = "_file", "_pos"
+_CHANGED: Final = f"""
+SELECT table_no, version_no, key, stage, upsert, changes.segment, events.line,
+  (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) AND list_count(key) = len(key) AS whole,
+  {_FILE} AS file, {_POSITION} AS position, keys
+FROM changes JOIN events ON changes.line = number JOIN versions USING (table_no, version_no)
+"""
+"""A row is not complete that lacks its key."""
 
 
 VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
@@ -267,36 +275,22 @@ def _changes(
 ) -> Iterator[pa.RecordBatch]:
     """Make changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
     keyed, rest = KeyedSpans([span for span, _ in versions]), iter(batches)
-    columns_of = {(span.table_no << _VERSION_BITS) + span.version_no: names for span, names in versions}
-    # A row is not complete that lacks its key.
-    query = (
-        "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
-        "AND list_count(key) = len(key) AS whole FROM changes"
-    )
+    named = [{"table_no": of.table_no, "version_no": of.version_no, "names": [*names]} for of, names in versions]
+    relation = pa.Table.from_pylist(named)
     while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
         events = pa.Table.from_batches(some)
         out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
         events = events.filter(pc.invert(out))
         # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
-        number = events.column_names.index("line")
-        numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
+        number, index = pa.array(np.arange(events.num_rows)), events.column_names.index("line")
+        numbered = events.set_column(index, EVENTS.field("line"), number)
         changes = keyed.keyed(numbered.select(list(CHANGE_COLUMNS)))
-        places = changes.column("line").to_numpy()
-        tables, numbers = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
-        found, of_change = np.unique((tables << _VERSION_BITS) + numbers, return_inverse=True)
-        names = pa.array([columns_of[each] for each in found.tolist()], pa.list_(pa.string()))
-        images = changes.select(["upsert", "is_insert", "image", "key"])
-        images = images.append_column("names", names.take(pa.array(of_change)))
-        whole = pa.concat_tables(sql.query(query, changes=part) for part in sql.slices(images))
-        columns = {
-            **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},
-            "line": events.column("line").take(pa.array(places)),
-            "whole": whole.column("whole"),
-            "file": events.column(_FILE).take(pa.array(places)),
-            "position": events.column(_POSITION).take(pa.array(places)),
-            "keys": np.bincount(places, minlength=events.num_rows)[places],
-        }
-        yield from pa.table({name: columns[name] for name in _CHANGES.names}, _CHANGES).to_batches()
+        lines = changes.column("line").to_numpy()
+        changes = changes.append_column("keys", pa.array(np.bincount(lines, minlength=1)[lines]))
+        places = events.select(["line", _FILE, _POSITION]).append_column("number", number)
+        for part in sql.slices(changes):
+            found = sql.query(_CHANGED, changes=part, events=places, versions=relation)
+            yield from found.cast(_CHANGES).to_batches()
 
 
 _WORTH: Final = 0.1

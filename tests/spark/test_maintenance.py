@@ -13,7 +13,7 @@ import pytest
 
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.files import files_and_dangling
+from cdc_lakehouse.lake.files import live_files
 from cdc_lakehouse.lake.tables.quarantine import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate import maintenance
@@ -107,11 +107,12 @@ def test_deletes_left_by_an_interrupted_one_are_removed(
         sink.checkpoint(10 * number + 9)
         lake.go_through()
         check_cuts(lake, number + 1)
-        assert conservation(table := lake.tables()["d", "p"]).holds
-        assert bool(files_and_dangling(table)[1]) == (number == 3)
+        live_files(table := lake.tables()["d", "p"], dangling=(left := list[str]()))
+        assert conservation(table).holds
+        assert bool(left) == (number == 3)
     maintain(lake, 2)
-    table = lake.tables()["d", "p"]
-    assert not files_and_dangling(table)[1] and conservation(table).holds and table_health(table).deleted_rows == 0
+    live_files(table := lake.tables()["d", "p"], dangling=(left := list[str]()))
+    assert not left and conservation(table).holds and table_health(table).deleted_rows == 0
     assert [row[:2] for row in lake.rows("p")] == [(0, 0), (1, 10), (4, 4), (8, 8)]
 
 
