@@ -94,7 +94,7 @@ def engine_errors() -> Iterator[None]:
         fault = engine_fault(error)
         if fault is None and isinstance(error, OSError):
             fault = _of_warehouse(error)
-        if fault is None and (isinstance(error, Py4JError) or _is_of_spark(error)):
+        if fault is None and isinstance(error, spark_errors()):
             fault = _spark_failed(error)
         if fault is None:
             raise
@@ -119,9 +119,8 @@ def engine_fault(error: Exception) -> CdcError | None:
             if _JAVA_ENGINE.search(line):
                 return _spark_failed(error)
         return None
-    if isinstance(error, Py4JError):
-        return _spark_failed(error)
-    if _is_of_spark(error):
+    # Commands that read a lake without Spark import this module too: PySpark and DuckDB are imported only on errors.
+    if isinstance(error, spark_errors()):
         from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
 
         is_of_table = isinstance(error, AnalysisException)  # Spark refused a statement.
@@ -133,7 +132,10 @@ def engine_fault(error: Exception) -> CdcError | None:
             of_machine = name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
             is_of_table = bool(found) and not (of_machine or name in _OF_THE_MACHINE)
         return None if is_of_table else _spark_failed(error)
-    if isinstance(error, _CATALOG_AWAY) or _is_unanswered_by_catalog(error):
+    response: Any = getattr(error, "response", None)  # A mapping where it is Glue's.
+    is_refused = isinstance(response, dict) and response.get("Error", {}).get("Code") in _REFUSED_BY_GLUE
+    is_unanswered = not is_refused and type(error).__module__.startswith(_CATALOG_CLIENTS)
+    if is_unanswered or isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         fault = _of_warehouse(error)
@@ -155,30 +157,13 @@ def described(error: Exception) -> str:
     """Describe an error in one line: its type, and its message when that holds no secret. What Iceberg says of a file
     is more than what Spark makes of it."""
     cause = error.__cause__ if isinstance(error, EngineError) else error
-    is_of_engine = isinstance(cause, Py4JError) or (
-        cause is error and not isinstance(error, CdcError) and _is_of_spark(error)
-    )
+    is_of_engine = isinstance(cause, Py4JError) or (cause is error and isinstance(error, spark_errors()))
     for line in _lines(cause) if is_of_engine and isinstance(cause, Exception) else ():
         if found := _JAVA_SAID.match(line):
             return found[1]
     if isinstance(error, CdcError):
         return str(error)
     return _of_engine(error) if is_of_engine else in_one_line(error)
-
-
-# Commands that read a lake without Spark import this module too, so PySpark and DuckDB are imported only on errors.
-
-
-def _is_of_spark(error: Exception) -> bool:
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    return isinstance(error, PySparkException)
-
-
-def _is_unanswered_by_catalog(error: Exception) -> bool:
-    response: Any = getattr(error, "response", None)  # A mapping where it is Glue's.
-    is_refused = isinstance(response, dict) and response.get("Error", {}).get("Code") in _REFUSED_BY_GLUE
-    return not is_refused and type(error).__module__.startswith(_CATALOG_CLIENTS)
 
 
 def _lines(error: Exception) -> list[str]:

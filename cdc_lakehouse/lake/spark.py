@@ -182,9 +182,7 @@ def class_archive() -> Path:
     """Return the path of the archive for this environment's Spark and the `java` that it starts; the file may not
     exist."""
     home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    with contextlib.suppress(OSError):
-        java = java.resolve(strict=True)
+    java = (Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")).resolve()
     changed = java.stat().st_mtime_ns if java.is_file() else 0
     about = f"{version('pyspark')} {PACKAGES} {java} {changed} with commits of files on the class path"
     return prepared_file(about, ".jsa")
@@ -383,12 +381,11 @@ def _jvm_of(config: LakeConfig, settings: Mapping[str, str]) -> JavaGateway:
     old: Any = SparkContext._gateway
     context: Any = SparkContext._active_spark_context
     if old is not None and old.proc is not None:
-        has_ended = old.proc.poll() is not None
-        if not has_ended:
-            try:
-                has_ended = context is not None and context._jsc is not None and context._jsc.sc().isStopped()
-            except (Py4JError, ConnectionError):
-                has_ended = True
+        java = getattr(context, "_jsc", None)
+        try:
+            has_ended = old.proc.poll() is not None or (java is not None and java.sc().isStopped())
+        except (Py4JError, ConnectionError):
+            has_ended = True
         if has_ended:
             if context is not None:
                 context._jsc = None  # Without it `stop` does not call the JVM.
@@ -433,7 +430,6 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
                 shutil.copyfile(jar, Path(temporary, jar.name))
             Path(temporary).chmod(0o755)  # A directory may be shared.
             Path(temporary).rename(directory)
-            Path(temporary).mkdir()  # For it is removed when the block ends.
     except OSError as error:
         if not directory.is_dir():  # Else another process has kept them meanwhile.
             _LOG.warning("the jars that were fetched cannot be kept in %s: %s", directory, error)
