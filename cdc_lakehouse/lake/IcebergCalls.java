@@ -140,18 +140,20 @@ public class IcebergCalls {
     private final Transaction transaction;
     private final Table table;
     private final Long expected;
-    private boolean evolved = false;
-    private boolean upgraded = false;
+    private boolean changed = false;
 
     Change(Transaction opened) {
       transaction = opened;
       table = opened.table();
       expected = snapshotOf(table);
+      // Iceberg reapplies a transaction to what another writer has committed meanwhile, so properties and marks would be
+      // applied to a state that they were not meant for. It does not reapply a schema change, even an empty one.
+      transaction.updateSchema().commit();
     }
 
     void upgrade(String formatVersion) {
       transaction.updateProperties().set("format-version", formatVersion).commit();
-      upgraded = true;
+      changed = true;
     }
 
     /** The schema inside the transaction, with field ids. */
@@ -181,7 +183,7 @@ public class IcebergCalls {
         }
       }
       update.commit();
-      evolved = true;
+      changed = true;
     }
 
     private static Type type(String name) {
@@ -213,11 +215,6 @@ public class IcebergCalls {
       JsonNode data = request.get("data");
       JsonNode deletes = request.get("deletes");
       JsonNode replaced = request.get("replaced");
-      if (!evolved) {
-        // Iceberg reapplies a transaction to what another writer has committed meanwhile, so properties and marks would
-        // be applied to a state that they were not meant for. It does not reapply a schema change, even an empty one.
-        transaction.updateSchema().commit();
-      }
       boolean made = true;
       if (request.get("replace-all").asBoolean()) {
         overwrite(data, request);
@@ -230,7 +227,7 @@ public class IcebergCalls {
       }
       if (!request.get("properties").isEmpty()) {
         changeProperties(request.get("properties"));
-      } else if (!(made || evolved || upgraded)) {
+      } else if (!(made || changed)) {
         return null;
       }
       if (!request.get("tags").isEmpty()) {

@@ -1,4 +1,4 @@
 """Configuration: text becomes values, or messages."""
 
 from cdc_lakehouse.config.file import json_schema, read_mapping
-from cdc_lakehouse.config.reporting import HIDDEN, without_secrets
+from cdc_lakehouse.config.reporting import without_secrets

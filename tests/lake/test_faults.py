@@ -310,11 +310,30 @@ class Engine:
         return [0]
 
 
-def isolated(
-    items: str, bad: str, *, times: int = 1000, error: Exception = _CRASH, answers: bool = True
-) -> tuple[str, str, dict[int, str]]:
-    """The items that failed and those that were done, of a job that fails so often where a bad one is among its
-    items."""
+_OUT_OF_MEMORY = duckdb.OutOfMemoryException("Out of Memory Error")
+
+
+@pytest.mark.parametrize(
+    ("items", "bad", "found", "times", "error", "answers"),
+    [
+        *(("abcde", bad, bad, 9, _CRASH, True) for bad in ("a", "e", "bc", "ace", "")),
+        ("a", "a", "a", 9, _CRASH, True),
+        ("abc", "b", "b", 9, MemoryError("malloc"), True),
+        ("abc", "b", "b", 9, _OUT_OF_MEMORY, True),
+        # Another try works.
+        ("abc", "b", "", 1, _CRASH, True),
+        ("a", "a", "", 1, _CRASH, True),
+        # No item is to blame: the error is raised.
+        ("abc", "abc", None, 9, _CRASH, True),
+        ("a", "a", None, 9, _CRASH, False),
+        ("abc", "abc", None, 9, MemoryError("malloc"), True),
+        ("abc", "b", None, 1, KeyError("a bug"), True),  # Not looked into.
+    ],
+)
+def test_items_at_which_spark_fails_alone_are_found(
+    items: str, bad: str, found: str | None, times: int, error: Exception, answers: bool
+) -> None:
+    """Of a job that fails so often where a bad one is among its items."""
     left, done = dict.fromkeys(bad, times), list[str]()
 
     def job(part: Sequence[str]) -> None:
@@ -325,39 +344,8 @@ def isolated(
         done.extend(part)
 
     engine: Any = Engine(answers=answers)
-    failed = faults.run_isolated(lambda: engine, items, job)
-    return "".join(items[index] for index in failed), "".join(sorted(done)), failed
-
-
-@pytest.mark.parametrize(
-    ("items", "bad", "more"),
-    [
-        *(("abcde", bad, {}) for bad in ("a", "e", "bc", "ace", "")),
-        ("a", "a", {}),  # Spark answers.
-        ("abc", "b", {"error": MemoryError("malloc")}),
-        ("abc", "b", {"error": duckdb.OutOfMemoryException("Out of Memory Error")}),
-    ],
-)
-def test_items_at_which_spark_fails_alone_are_found(items: str, bad: str, more: dict[str, Any]) -> None:
-    found, done, reasons = isolated(items, bad, **more)
-    assert (found, set(done)) == (bad, {*items} - {*bad}) and len(done) == len({*done})
-    assert more or all("a Python worker ended" in reason for reason in reasons.values())
-
-
-@pytest.mark.parametrize(("items", "bad"), [("abc", "b"), ("a", "a")])
-def test_no_item_is_to_blame_where_another_try_works(items: str, bad: str) -> None:
-    assert isolated(items, bad, times=1)[:2] == ("", items)
-
-
-@pytest.mark.parametrize(
-    ("items", "bad", "more"),
-    [
-        ("abc", "abc", {}),
-        ("a", "a", {"answers": False}),
-        ("abc", "abc", {"error": MemoryError("malloc")}),
-        ("abc", "b", {"error": KeyError("a bug"), "times": 1}),  # Not looked into.
-    ],
-)
-def test_error_of_no_item_is_raised(items: str, bad: str, more: dict[str, Any]) -> None:
-    with pytest.raises(type(more.get("error", _CRASH))):
-        isolated(items, bad, **more)
+    with contextlib.nullcontext() if found is not None else pytest.raises(type(error)):
+        failed = faults.run_isolated(lambda: engine, items, job)
+        assert "".join(items[index] for index in failed) == found
+        assert sorted(done) == sorted({*items} - {*(found or "")})
+        assert error is not _CRASH or all("a Python worker ended" in reason for reason in failed.values())
