@@ -204,20 +204,18 @@ class LakehouseConfig(Section):
         raise ConfigurationError(f"no feed is called {name!r}", advice=f"the configuration has {known}")
 
 
-def config_path(environment: Mapping[str, str] | None = None) -> Path:
+def config_path(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the absolute path where the configuration file is expected. `environment` replaces that of the process."""
-    environment = os.environ if environment is None else environment
     return Path(environment.get(ENVIRONMENT_VARIABLE) or DEFAULT_FILE).absolute()
 
 
-def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> LakehouseConfig:
+def load(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> LakehouseConfig:
     """Read and validate the configuration; its paths are absolute.
 
     Raises `ConfigurationError` when the file cannot be read or is not YAML, and otherwise once for all faults in it:
     variables that are not set, secrets in plain text, and invalid keys, each with its path, the given value and the
     allowed ones.
     """
-    environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
     raw = read_mapping(
         path, advice=f"write one with `cdc-lakehouse init`, or name another with --config or {ENVIRONMENT_VARIABLE}"
@@ -226,11 +224,10 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
 
 def validate(
-    raw: dict[str, Any], base: Path, place: str, environment: Mapping[str, str] | None = None
+    raw: dict[str, Any], base: Path, place: str, environment: Mapping[str, str] = os.environ
 ) -> LakehouseConfig:
     """Validate a configuration, wherever it was read: its paths are relative to `base`, and errors name `place`. Raises
     as `load` does."""
-    environment = os.environ if environment is None else environment
     unset: list[Fault] = []
     resolved = resolve(raw, environment, base, unset)
     faults = [*plain_secrets(raw), *unset]

@@ -16,8 +16,7 @@ from pydantic_core import ErrorDetails
 
 from cdc_lakehouse.config.sources import misplaced_options
 
-Place = tuple[int | str, ...]
-"""Keys, and positions in lists, from the top of the file to a value."""
+Place = tuple[int | str, ...]  # Keys, and positions in lists, from the top of the file to a value.
 
 _CHOICE: Final = re.compile(r"'([^']*)'")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -189,8 +188,7 @@ def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 REFERENCE: Final = re.compile(
     r"\$\{(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?)\}"
 )
-_FILE_LIMIT: Final = 64 * 1024
-"""Bytes of a file that a reference names. Secrets are shorter."""
+_FILE_LIMIT: Final = 64 * 1024  # Bytes of a file that a reference names. Secrets are shorter.
 
 
 def resolve(document: Any, environment: Mapping[str, str], base: Path, unset: list[Fault]) -> Any:

@@ -68,8 +68,7 @@ def _as_texts(value: Any) -> Any:
     return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in settings.items()}
 
 
-TimeZone = Annotated[str, AfterValidator(_known_zone)]
-"""A name of the IANA database, or an offset such as `+08:00`."""
+TimeZone = Annotated[str, AfterValidator(_known_zone)]  # A name of the IANA database, or an offset such as `+08:00`.
 CronSchedule = Annotated[
     str, matching(_CRON, "is not a cron schedule: minute, hour, day, month and weekday, as in `0 3 * * 0`")
 ]
@@ -106,9 +105,7 @@ def _absolute_uri(value: str, info: ValidationInfo) -> str:
 
 
 FilePath = Annotated[str, AfterValidator(_absolute_path)]
-"""The path of a file."""
-Uri = Annotated[str, AfterValidator(_absolute_uri)]
-"""A path, or a URI of an object store."""
+Uri = Annotated[str, AfterValidator(_absolute_uri)]  # A path, or a URI of an object store.
 
 # Labels of assets: owners and tags, as Dagster accepts them.
 
@@ -132,6 +129,5 @@ def _tags(value: dict[str, str]) -> dict[str, str]:
 Owner = Annotated[str, matching(_OWNER, "is neither an e-mail address nor a team, such as team:orders")]
 """An e-mail address, or `team:` and a team."""
 Tags = Annotated[TextSettings, AfterValidator(_tags)]
-"""Values by name."""
 Group = Annotated[str, matching(_GROUP, "is not a group: letters, digits and `_`, in parts with `/` between")]
 """A group of assets; parts separated by `/` are nested groups."""

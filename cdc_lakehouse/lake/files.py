@@ -59,8 +59,7 @@ from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 if TYPE_CHECKING:
     from cdc_lakehouse.lake.catalog import Lake
 
-FIRST_SPEC: Final = 0
-"""The partition spec of every table that the project makes; no other spec is ever added."""
+FIRST_SPEC: Final = 0  # The partition spec of every table that the project makes; no other spec is ever added.
 
 
 def content_file_json(
@@ -207,11 +206,9 @@ DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=T
 POSITION_FIELD: Final = NestedField(2147483545, "pos", LongType(), required=True)
 """Iceberg's reserved fields of a file of positions; rows are sorted by both."""
 
-POSITION: Final = "position"
-"""The column of `read_rows` that holds a row's position in its file, from 0."""
+POSITION: Final = "position"  # The column of `read_rows` that holds a row's position in its file, from 0.
 
-Range = tuple[Any, Any]
-"""The least and the greatest wanted value, both included; None for an open end."""
+Range = tuple[Any, Any]  # The least and the greatest wanted value, both included; None for an open end.
 
 _POSITION_DELETES: Final = 1
 _ADDED, _DELETED = 1, 2
@@ -718,8 +715,7 @@ class TableFiles:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     io: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     warehouse: str = ""
-    storage: StorageConfig | None = None
-    """Set where the credentials in `io` expire."""
+    storage: StorageConfig | None = None  # Set where the credentials in `io` expire.
 
     @classmethod
     def of(cls, table: Table, lake: Lake, snapshot: Snapshot | None = None) -> TableFiles:
@@ -854,8 +850,7 @@ def _bounds(
 
 # Delete rows in the way of a table's format version: deletion vectors, or files of positions.
 
-FIRST_WITH_VECTORS: Final = 3
-"""The first format version that has deletion vectors, and initial defaults of columns."""
+FIRST_WITH_VECTORS: Final = 3  # The first format version that has deletion vectors, and initial defaults of columns.
 
 
 def delete_rows(

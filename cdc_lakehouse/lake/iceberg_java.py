@@ -51,14 +51,12 @@ class SchemaOperation:
     after: str | None = None
 
 
-TagChanges = Mapping[str, int | None]
-"""The changes of tags in one commit: their snapshots, None for tags to remove."""
+TagChanges = Mapping[str, int | None]  # The changes of tags in one commit: their snapshots, None for tags to remove.
 
 _FEW_MANIFESTS: Final = 16
 """The number of manifests up to which one thread reads them all: handing them to other threads would take as long."""
 
-_CALLS: Final = "IcebergCalls"
-"""The Java class beside this module, whose methods take the requests that are made here."""
+_CALLS: Final = "IcebergCalls"  # The Java class beside this module, whose methods take the requests that are made here.
 _SOURCE: Final = Path(__file__).with_name(f"{_CALLS}.java")
 _COMPILED: Final = WeakKeyDictionary[Any, Any]()
 """The class of each JVM, by its gateway: Py4J confuses two classes of one name."""

@@ -175,7 +175,6 @@ _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
-"""The command that makes the archive."""
 
 
 def class_archive() -> Path:
@@ -191,8 +190,7 @@ def class_archive() -> Path:
 _ARCHIVES: Final = "-XX:ArchiveClassesAtExit="
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _LOG: Final = logging.getLogger("cdc_lakehouse")
-_END_SECONDS: Final = 120
-"""How long a JVM may take to end; it writes the archive of its classes then."""
+_END_SECONDS: Final = 120  # How long a JVM may take to end; it writes the archive of its classes then.
 _SOCKET_DIRECTORY_LIMIT: Final = 60
 """The longest path in bytes: the system limits a socket's path to about 100 bytes, and Spark's name takes 42."""
 

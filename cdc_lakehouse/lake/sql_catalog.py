@@ -31,8 +31,7 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
-_SILENT_SECONDS: Final = 5.0
-"""How long SQLite waits for a lock before people hear of it."""
+_SILENT_SECONDS: Final = 5.0  # How long SQLite waits for a lock before people hear of it.
 _LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 

@@ -35,13 +35,10 @@ from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 
 _EVENTS: Final = "events"
-_GROWING: Final = (_EVENTS, "records")
-"""The feed's own tables that do not keep themselves small."""
+_GROWING: Final = (_EVENTS, "records")  # The feed's own tables that do not keep themselves small.
 _MANY_MANIFESTS: Final = 30
-_SMALL_SHARE: Final = 4
-"""A file is small when it is smaller than the target size divided by this."""
-_PATIENCE: Final = datetime.timedelta(minutes=10)
-"""How long maintenance waits for a run that holds the feed."""
+_SMALL_SHARE: Final = 4  # A file is small when it is smaller than the target size divided by this.
+_PATIENCE: Final = datetime.timedelta(minutes=10)  # How long maintenance waits for a run that holds the feed.
 _MB: Final = 1 << 20
 
 _Run = TypeVar("_Run", bound=FeedRun)
@@ -81,8 +78,7 @@ class Maintenance(FeedRun):
 
     _run: str = field(default_factory=lambda: f"{MAINTENANCE}{uuid.uuid4()}", init=False)
     _targets: Sequence[MaintainedTable] = field(default=(), init=False)
-    _forgets_cuts: bool = field(default=False, init=False)
-    """Whether outdated cuts count as forgotten, as in a dry run."""
+    _forgets_cuts: bool = field(default=False, init=False)  # Whether outdated cuts count as forgotten, as in a dry run.
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.

@@ -254,8 +254,7 @@ _CHANGES: Final = pa.schema([
 locate the event; `whole` says that no values of an earlier row are kept."""
 _DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
 """The positions of rows of a data file, as `BitMap64` serializes them."""
-_BATCHES_AT_ONCE: Final = 8
-"""Spark's batches are small: a query for each would double the cost."""
+_BATCHES_AT_ONCE: Final = 8  # Spark's batches are small: a query for each would double the cost.
 _FILE, _POSITION = "_file", "_pos"
 _CHANGED: Final = f"""
 SELECT table_no, version_no, key, stage, upsert, changes.segment, events.line,
@@ -293,8 +292,7 @@ def _changes(
             yield from found.cast(_CHANGES).to_batches()
 
 
-_WORTH: Final = 0.1
-"""The growth, as a share of the events, after which removal is done again: it reads all candidates."""
+_WORTH: Final = 0.1  # The growth, as a share of the events, after which removal is done again: it reads all candidates.
 
 
 def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[None]] | None) -> int:
