@@ -88,13 +88,7 @@ def content_file_json(
     return json.dumps({**file, **deletes, **(others or {})}, ensure_ascii=False)
 
 
-_BLOB_TYPE: Final = "deletion-vector-v1"
 _BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
-# Iceberg's reserved field for a row's position in its file.
-_POSITION_FIELD_ID: Final = 2147483645
-# The file takes the snapshot and the sequence number of the commit that adds it.
-_INHERITED: Final = -1
-_NO_FLAGS: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +169,18 @@ def write_vectors(
         body = _BLOB_MAGIC + compact.serialize()
         blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
         blobs.append({
-            "type": _BLOB_TYPE,
-            "fields": [_POSITION_FIELD_ID],
-            "snapshot-id": _INHERITED,
-            "sequence-number": _INHERITED,
+            "type": "deletion-vector-v1",
+            "fields": [2147483645],  # Iceberg's reserved field for a row's position in its file.
+            "snapshot-id": -1,  # That of the commit that adds it, as its sequence number.
+            "sequence-number": -1,
             "offset": len(content),
             "length": len(blob),
             "properties": {"referenced-data-file": data_file, "cardinality": str(len(positions))},
         })  # fmt: skip
         content += blob
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "cdc_lakehouse"}}).encode()
-    content += MAGIC_BYTES + footer + len(footer).to_bytes(4, "little") + _NO_FLAGS + MAGIC_BYTES
+    no_flags = bytes(4)
+    content += MAGIC_BYTES + footer + len(footer).to_bytes(4, "little") + no_flags + MAGIC_BYTES
     with io.new_output(path).create(overwrite=True) as file:
         file.write(bytes(content))
     return [
