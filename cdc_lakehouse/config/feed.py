@@ -237,14 +237,11 @@ class FeedConfig(Section):
         return {name: dict(settings.columns) for name, settings in self.tables.settings.items() if settings.columns}
 
     def ddl_of(self, database: str, table: str) -> DdlPolicy:
-        """Return the policy for statements on the table."""
         own, policy = self.settings_of(database, table).ddl, self.policy.ddl
         return DdlPolicy(drop=own.drop or policy.drop, rewrite=own.rewrite or policy.rewrite)
 
     def format_version_of(self, database: str, table: str) -> int:
-        """Return the Iceberg format version of the table."""
         return self.settings_of(database, table).format_version or self.format_version
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
-        """Return the policy for the table's zero and partial dates."""
         return self.settings_of(database, table).zero_dates or self.policy.zero_dates

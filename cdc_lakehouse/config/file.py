@@ -55,10 +55,8 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_mapping(path: Path, advice: str) -> dict[str, Any]:
-    """Read a file that holds a mapping. `advice` is for a file that cannot be read.
-
-    Raises `ConfigurationError` when it cannot be read, is not YAML (with line and column), or holds no mapping.
-    """
+    """Read a file that holds a mapping. Raises `ConfigurationError` when it cannot be read, with the `advice`, is not
+    YAML (with line and column), or holds no mapping."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -80,8 +78,6 @@ def read_mapping(path: Path, advice: str) -> dict[str, Any]:
             problem += f", at {_place(error.problem_mark)}"
         if error.context is not None and error.context.startswith("while") and error.context_mark is not None:
             problem += f", {_in_words(error.context)} that begins at {_place(error.context_mark)}"
-    except yaml.YAMLError as error:
-        problem = type(error).__name__
     else:
         if not isinstance(document, dict):
             raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")

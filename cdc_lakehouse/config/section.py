@@ -29,11 +29,8 @@ _OFFSET: Final = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
 
 
 def zone_of(name: str) -> datetime.tzinfo:
-    """Return the time zone of that name: one of the IANA database, or an offset from UTC as in MySQL's `time_zone`
-    (`+08:00`).
-
-    Raises `KeyError` where there is none.
-    """
+    """Return the time zone of a name of the IANA database, or of an offset from UTC as in MySQL's `time_zone`
+    (`+08:00`). Raises `KeyError` where there is none."""
     if (found := _OFFSET.fullmatch(name)) is None:
         return zoneinfo.ZoneInfo(name)
     offset = datetime.timedelta(hours=int(found[2]), minutes=int(found[3]))
@@ -82,11 +79,9 @@ TextSettings = Annotated[
 
 
 def anchor_uri(uri: str, base: Path) -> str:
-    """Return an absolute URI: a path, relative to `base`, becomes an absolute `file://` URI; other schemes stay as they
-    are."""
+    """Return an absolute URI: a path, relative to `base`, becomes one of `file://`; other schemes stay as they are."""
     if uri.startswith("file:"):
-        uri = uri.removeprefix("file:")
-        uri = uri.removeprefix("//")
+        uri = uri.removeprefix("file:").removeprefix("//")
     elif "://" in uri:
         return uri.rstrip("/")
     return f"file://{os.path.normpath(base / uri)}"

@@ -83,8 +83,7 @@ class Lake:
         return catalog
 
     def load(self, identifier: Identifier) -> Table | None:
-        """Load a table; return None when it does not exist. Loading does not create a lake that nobody has written
-        to."""
+        """Load a table; None when it does not exist. That does not create a lake that nobody has written to."""
         uri = self.config.catalog.uri or ""
         if self._catalog is None and uri.startswith("sqlite:///"):
             path = Path(uri.removeprefix("sqlite:///"))
@@ -176,8 +175,7 @@ class Lake:
 
 
 def load_current(catalog: Catalog, name: tuple[str, ...]) -> Table:
-    """Load a table. The metadata file that a catalog names is deleted by the second commit after: then it names
-    another."""
+    """Load a table. A metadata file is deleted by the second commit after: the catalog names another then."""
     for _ in range(2):
         with contextlib.suppress(FileNotFoundError):
             return catalog.load_table(name)
@@ -246,7 +244,6 @@ def _ensure_directory(directory: Path, key: str) -> None:
 
 
 def system_namespace(feed: str) -> str:
-    """Return the namespace of a feed's own tables."""
     return f"cdc_{feed}"
 
 

@@ -387,8 +387,7 @@ def _overlap(type: IcebergType, read: Callable[[Any, Any], Any], bounds: Range, 
 
 
 def _value(type: IcebergType, value: Any) -> Any:
-    """Convert a Python value to the form in which values of its type are compared: strings to bytes, times to
-    numbers."""
+    """Convert a Python value to the form in which values are compared: strings to bytes, times to numbers."""
     match value:
         case str():
             return value.encode()
@@ -630,7 +629,6 @@ class DataFileWriter:
         )
 
     def abandon(self) -> None:
-        """Close a file that nobody is to read."""
         self._writer.close()
         self._stream.close()
 
@@ -753,8 +751,7 @@ def write_file(
 
 
 def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
-    """Return the path for a new file of the table at this location, in the layout that the table's properties
-    define."""
+    """Return the path for a new file of the table at this location, in the layout that its properties define."""
     return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
 
 

@@ -63,8 +63,7 @@ _DRIVERS: Final = {"postgresql": "org.postgresql:postgresql:42.7.8"}
 
 
 def jar_packages(config: LakeConfig) -> tuple[str, ...]:
-    """Return the Maven packages that a session needs: Iceberg's runtime and those for the warehouse, the catalog and
-    `lake.spark.conf`."""
+    """Return a session's Maven packages: Iceberg's and those for warehouse, catalog and `lake.spark.conf`."""
     database = (config.catalog.uri or "").partition(":")[0].partition("+")[0]
     driver = _DRIVERS.get(database) if config.catalog.type == "sql" else None
     further = config.spark.conf.get("spark.jars.packages", "")
@@ -132,8 +131,7 @@ _STDERR: Final = 2
 
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[int]:
-    """Yield a file descriptor for the stderr of a process that is started in the block. A thread passes its output
-    on."""
+    """Yield a file descriptor for the stderr of a process that is started in the block: a thread passes it on."""
     reader, writer = os.pipe()
 
     def pass_on() -> None:
@@ -151,8 +149,7 @@ def filtered_stderr() -> Iterator[int]:
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:
-    """Return the lines without those of every start. One sentence replaces the resolver's lines, which are all shown
-    when it has failed."""
+    """Return the lines but those of every start. The resolver's are one sentence, and all shown when it has failed."""
     kept: list[str] = []
     fetches = False
     for line in lines:
@@ -178,8 +175,7 @@ ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
 
 
 def class_archive() -> Path:
-    """Return the path of the archive for this environment's Spark and the `java` that it starts; the file may not
-    exist."""
+    """Return the path of the archive for this environment's Spark and `java`; the file may not exist."""
     home = os.environ.get("JAVA_HOME")
     java = (Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")).resolve()
     changed = java.stat().st_mtime_ns if java.is_file() else 0
@@ -533,7 +529,6 @@ def _archive_classes() -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Fetch jars and archive classes, as the command line arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch", action="store_true", help="fetch Spark's jars, for a warehouse and a catalog")
     parser.add_argument("--archive-classes", action="store_true", help="make what Spark starts from in half the time")

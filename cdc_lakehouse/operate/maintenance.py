@@ -98,8 +98,7 @@ class Maintenance(FeedRun):
         return Maintained(self._each(chosen, RULES, dry_run=dry_run), removed)
 
     def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
-        """Rewrite the worn files of all current-state tables, or of one table, and do nothing else, so that it can be
-        done often. Raises as `maintain` does."""
+        """Only rewrite the worn files of all current-state tables, or of one: often. Raises as `maintain` does."""
         chosen = [each for each in self._chosen(wanted) if wanted is not None or each.source is not None]
         return Maintained(self._each(chosen, [rule for rule in RULES if rule.compacts], dry_run=dry_run))
 
