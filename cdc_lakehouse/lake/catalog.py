@@ -93,16 +93,16 @@ class Lake:
             if self.config.warehouse.startswith("file:"):
                 # What is wrong, such as a lock, the catalog itself reports.
                 with contextlib.suppress(sqlite3.Error, OSError):
-                    return self._read_table(identifier)
+                    return self._read_table(path, identifier)
         with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
             return load_current(self.catalog, identifier.parts)
         return None
 
-    def _read_table(self, identifier: Identifier) -> Table | None:
+    def _read_table(self, database: Path, identifier: Identifier) -> Table | None:
         """Load a table from SQLite and a local file, without SQLAlchemy: its import takes a third of a command's time.
         Raises `sqlite3.Error` and `OSError`."""
-        path = quote((self.config.catalog.uri or "").removeprefix("sqlite:///"))
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=1, uri=True)) as connection:
+        uri = f"file:{quote(str(database))}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, timeout=1, uri=True)) as connection:
             found = connection.execute(_LOCATION, (CATALOG, *identifier.parts)).fetchone()
         if found is None:
             return None

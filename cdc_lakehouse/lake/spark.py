@@ -184,6 +184,7 @@ def class_archive() -> Path:
 
 
 _ARCHIVES: Final = "-XX:ArchiveClassesAtExit="
+_LAUNCHER_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _END_SECONDS: Final = 120  # How long a JVM may take to end; it writes the archive of its classes then.
@@ -217,11 +218,15 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
         if archive.is_file() and _ARCHIVES not in java:  # A JVM that starts from an archive writes none.
             java = f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT} {java}"
         further = filter(None, [given("SPARK_DIST_CLASSPATH")])  # Spark's launcher puts it behind its own jars.
+        # A JVM prints Spark's command. On Spark's class path its classes come after hundreds of jars, which takes half
+        # of its time; the bootstrap loader is asked first. The script splits words, whatever is quoted.
+        launcher = Path(_find_spark_home(), "jars").glob("spark-launcher_*.jar")
+        boot = [f"-Xbootclasspath/a:{jar}" for jar in launcher if shlex.quote(str(jar)) == str(jar)]
         variables = {
             "PYSPARK_SUBMIT_ARGS": f"{own} {given('PYSPARK_SUBMIT_ARGS') or 'pyspark-shell'}",
             _JVM_OPTIONS_VARIABLE: java,
             "SPARK_DIST_CLASSPATH": ":".join([*map(str, class_path), *further]),
-            "SPARK_LAUNCHER_OPTS": f"{_launcher_options()} {given('SPARK_LAUNCHER_OPTS', '')}",
+            "SPARK_LAUNCHER_OPTS": " ".join([_LAUNCHER_OPTIONS, *boot, given("SPARK_LAUNCHER_OPTS", "")]),
         }
         if is_local and not os.environ.keys() & {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}:
             # All of it runs on this machine: no other has to reach its ports, and the machine's name need not resolve.
@@ -230,15 +235,6 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
             # In a group of its own, so that a signal to this process's group ends no pass in the middle. The JVM ends
             # when its input is closed, however this process ends.
             return launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
-
-
-def _launcher_options() -> str:
-    """Return options for the JVM that prints the command of Spark's. On Spark's class path its classes come after
-    hundreds of jars, which takes half of its time; the bootstrap loader is asked first."""
-    jars = Path(_find_spark_home(), "jars").glob("spark-launcher_*.jar")
-    # The script splits the options into words, whatever is quoted.
-    boot = [f"-Xbootclasspath/a:{jar}" for jar in jars if shlex.quote(str(jar)) == str(jar)]
-    return " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *boot])
 
 
 def _end_jvm(gateway: Any) -> int:
