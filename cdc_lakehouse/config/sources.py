@@ -356,6 +356,13 @@ _NOT_SETTABLE: Final = {
     "allow.auto.create.topics": "it is always false: the source is only read",
     "sasl.jaas.config": "it is Java's: write sasl.mechanism, sasl.username and sasl.password",
 }
+_INSTEAD_OF_INITIAL: Final = {
+    "canal-json": "; those of canal-json say the second of a change alone (es): read the Canal server itself (type "
+    "canal)",
+    "canal-protobuf": "; those of canal-protobuf have no order over partitions: read the Canal server itself (type "
+    "canal)",
+    **dict.fromkeys(("dts-avro", "dts-canal-json"), "; let the DTS task do its full load into the topic"),
+}
 _NOT_A_PATH: Final = "probe"
 """A value of `ssl.ca.location` that makes the client look for the system's certificates."""
 
@@ -433,16 +440,7 @@ class KafkaSource(Section):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
             needs = "initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension"
-            if self.format in ("canal-json", "canal-protobuf"):
-                lack = (
-                    "say the second of a change alone (es)"
-                    if self.format == "canal-json"
-                    else "have no order over partitions"
-                )
-                needs += f"; those of {self.format} {lack}: read the Canal server itself (type canal)"
-            elif self.format.startswith("dts-"):
-                needs += "; let the DTS task do its full load into the topic"
-            raise ValueError(needs)
+            raise ValueError(f"{needs}{_INSTEAD_OF_INITIAL.get(self.format, '')}")
         _require_options_of_tidb(self.initial)
         return self
 

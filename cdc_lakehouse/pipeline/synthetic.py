@@ -187,11 +187,10 @@ class SyntheticWriter:
             for repair, version, segment in zip(repairs, versions, landed, strict=True):
                 for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
                     rows = repair.rows[start : start + _ROWS_OF_A_BATCH]
-                    texts = [image_text(row.image) for row in rows]
-                    before = [text if row.op == "D" else None for row, text in zip(rows, texts, strict=True)]
-                    after = [None if row.op == "D" else text for row, text in zip(rows, texts, strict=True)]
-                    images = {"before": pa.array(before, pa.string()), "after": pa.array(after, pa.string())}
+                    texts = pa.array([image_text(row.image) for row in rows], pa.string())
                     ops = pa.array([row.op for row in rows])
+                    is_delete = pc.equal(ops, "D")
+                    images = {"before": pc.if_else(is_delete, texts, None), "after": pc.if_else(is_delete, None, texts)}
                     yield _events(version, repair.checkpoint_ts, segment.segment, start + 1, ops, images)
 
         self._commit(run.events.writer().write(batches()), landed)

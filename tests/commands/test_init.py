@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from cdc_lakehouse import config
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands import doctor
 from cdc_lakehouse.config import load
 from cdc_lakehouse.errors import ConfigurationError
@@ -38,10 +37,6 @@ from tests.kit.truth import Truth
 from tests.sample.test_changefeed import contents
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(main, words)
-
-
 @pytest.mark.parametrize("protocol", ["canal-json", "csv"])
 def test_a_sink_is_read_as_it_was_written(protocol: str, data_sets: Path, here: Path) -> None:
     looked = 0
@@ -49,7 +44,7 @@ def test_a_sink_is_read_as_it_was_written(protocol: str, data_sets: Path, here: 
         dataset = data_sets / protocol / name
         if not any((dataset / "tree").rglob(f"CDC*.{'csv' if protocol == 'csv' else 'json'}")):
             continue
-        result = run("init", "--source", str(dataset / "tree"), "--force")
+        result = call("init", "--source", str(dataset / "tree"), "--force")
         assert result.exit_code == 0, (name, result.output)
         source = config.load(here / "lakehouse.yaml").feeds[0].storage_sink
         # What the data set says of the changefeed that wrote it.
@@ -72,14 +67,14 @@ def test_a_dump_beside_the_log_is_found(data_sets: Path, here: Path) -> None:
     shutil.copytree(truth.dataset / "tree", here / "shop" / "incremental")
     words = (["shop"], ["shop/incremental", "--dump", "shop/snapshot"])
     for source in words:
-        result = run("init", "--source", *source, "--force")
+        result = call("init", "--source", *source, "--force")
         assert result.exit_code == 0 and f"found a dump of dumpling at file://{here}/shop/snapshot" in result.output
         found = config.load(here / "lakehouse.yaml").feeds[0].storage_sink
         assert found.uri.endswith("/shop/incremental") and found.initial is not None
         assert (found.initial.type, found.initial.uri) == ("dumpling", f"file://{here}/shop/snapshot")
     (here / "shop" / "snapshot" / "metadata").unlink()
     for source in words:
-        refused = run("init", "--source", *source, "--force")
+        refused = call("init", "--source", *source, "--force")
         assert refused.exit_code == 1 and "holds no finished dump" in refused.output
 
 
@@ -94,7 +89,7 @@ def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -
             for row in line["data"] or []:
                 row |= dict.fromkeys(stamps, f"{commit + datetime.timedelta(hours=8):%Y-%m-%d %H:%M:%S}")
         file.write_text("".join(json.dumps(line) + "\r\n" for line in lines), encoding="utf-8")
-    result = run("init", "--source", "sink")
+    result = call("init", "--source", "sink")
     assert result.exit_code == 0 and "+08:00" in result.output
     assert config.load(here / "lakehouse.yaml").feeds[0].storage_sink.time_zone == "+08:00"
 
@@ -139,19 +134,19 @@ def test_topic_with_compressed_values_is_reported(codec: str, here: Path, monkey
     message = b'{"database":"d","table":"t","type":"TIDB_WATERMARK","_tidb":{"watermarkTs":463256217600000001}}'
     value = base64.b64encode(pa.Codec(codec).compress(message, asbytes=True)).decode()
     MemoryTopic(monkeypatch).send([{"partition": 0, "key": None, "b64": value, "timestamp": 0}])
-    said = run("init", "--source", "kafka://broker:9092/cdc")
+    said = call("init", "--source", "kafka://broker:9092/cdc")
     assert f"TiCDC compresses with {codec}" in said.output
     assert config.load(here / "lakehouse.yaml").feeds[0].kafka.format == "ticdc-canal-json"
-    assert f"TiCDC compresses values with {codec}" in run("doctor").output
+    assert f"TiCDC compresses values with {codec}" in call("doctor").output
 
 
 def test_doctor_names_a_java_that_is_missing(data_sets: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("init", "--source", str(data_sets / "canal-json" / "date_dirs" / "tree"), "--name", "shop")
-    assert "archive-classes" not in run("doctor").output
+    call("init", "--source", str(data_sets / "canal-json" / "date_dirs" / "tree"), "--name", "shop")
+    assert "archive-classes" not in call("doctor").output
     monkeypatch.setenv("JAVA_HOME", str(here))
-    said = run("doctor").output
+    said = call("doctor").output
     assert "`python -m cdc_lakehouse.lake.spark --archive-classes`" in said and "JAVA_HOME" in said
-    outcomes = {each["part"]: each["outcome"] for each in json.loads(run("doctor", "--json").stdout)["findings"]}
+    outcomes = {each["part"]: each["outcome"] for each in json.loads(call("doctor", "--json").stdout)["findings"]}
     assert (outcomes["java"], outcomes["jars"]) == ("failed", "ok")
 
 

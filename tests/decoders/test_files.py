@@ -461,23 +461,6 @@ def test_end_of_statement_may_stand_in_text(table: str, listed: str) -> None:
     assert images(found)[:2] == [{"id": "1", "name": "2"}, {"id": "3", "name": "4"}]
 
 
-@pytest.mark.parametrize(
-    ("notation", "content", "said"),
-    [
-        *(
-            (replace(TEXT, header=True), header + b'\r\n1,"a"\r\n', "id, name")
-            for header in (b'"id","other"', b'"name","id"', b'"id"', b'1,"a"', b'"id","name')
-        ),
-        (replace(TEXT, columns=("id", "other")), b"a,1\r\n", "other"),
-        (ESCAPES, b"INSERT INTO parcels (id, other) VALUES (1,2);\n", "other"),
-    ],
-)
-def test_dump_of_other_columns_is_refused(notation: TextNotation, content: bytes, said: str) -> None:
-    with pytest.raises(SourceError, match=said) as raised:
-        read_dump(content, dump_context(notation, TWO))
-    assert raised.value.table == "shop.parcels"
-
-
 def test_dump_is_read_piece_by_piece() -> None:
     taken = 0
 

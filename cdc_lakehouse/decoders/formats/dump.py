@@ -52,13 +52,24 @@ from cdc_lakehouse.sources.dump.contents import BinaryNotation, InsertNotation, 
 Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 
 _NUMBERS: Final = INTEGERS | TEMPORALS | {"decimal", "float", "double", "year"}
+
+
+def _number_of_bits(value: bytes) -> str:
+    if len(value) > 8:
+        raise ValueError  # MySQL's BIT has at most 64 bits.
+    return str(int.from_bytes(value, "big"))
+
+
+_DECODERS: Final[Mapping[BinaryNotation, Callable[[bytes], bytes]]] = {
+    "raw": lambda cell: cell, "hex": binascii.unhexlify,
+    # MySQL's TO_BASE64 breaks lines.
+    "base64": lambda cell: binascii.a2b_base64(cell.translate(None, b" \t\r\n"), strict_mode=True),
+}  # fmt: skip
 _AS_TEXT: Final[Mapping[str, Callable[[bytes], str]]] = {
-    "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex,
+    "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex, "bit": _number_of_bits,
     "base64": lambda value: binascii.b2a_base64(value, newline=False).decode(),
 }  # fmt: skip
-"""The notations of binary values."""
-_BIT_BYTES: Final = 8
-"""MySQL's BIT has at most 64 bits."""
+"""The texts of binary values, by their notation."""
 _MOMENT: Final = r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?"
 
 
@@ -133,38 +144,25 @@ class DumpColumn:
 
     def text(self, cell: bytes) -> str:
         """Convert a cell to text. Raises CellError."""
-        if isinstance(cell, Octets) and self._is_number:
-            raise CellError(problems.NOT_A_VALUE)
         if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
-        value = cell
-        if self.encoding != "raw":
-            try:
-                if self.encoding == "hex":
-                    value = binascii.unhexlify(cell)
-                else:  # MySQL's TO_BASE64 breaks lines.
-                    value = binascii.a2b_base64(cell.translate(None, b" \t\r\n"), strict_mode=True)
-            except binascii.Error:
-                raise CellError(problems.NOT_A_VALUE) from None
-        if self.kind in _AS_TEXT:
-            return _AS_TEXT[self.kind](value)
-        if self.kind == "bit":
-            if len(value) > _BIT_BYTES:
-                raise CellError(problems.NOT_A_VALUE)
-            return str(int.from_bytes(value, "big"))
         try:
+            if isinstance(cell, Octets) and self._is_number:
+                raise ValueError
+            value = _DECODERS[self.encoding](cell)
+            if self.kind in _AS_TEXT:
+                return _AS_TEXT[self.kind](value)
             # ASCII can be decoded in any character set.
             text = mysql_types.text(value, self._charset if mysql_types.has_codec(self._charset) else "ascii")
+            if self.kind == "enum":
+                return str(self._labels[text] + 1)
+            if self.kind == "set":
+                return str(sum(1 << place for place in {self._labels[label] for label in text.split(",") if text}))
+            return text
         except mysql_types.CharsetError:
             kind = problems.NOT_UTF8 if self._charset in mysql_types.UTF8 else problems.NOT_IN_CHARSET
             raise CellError(kind) from None
-        if self.kind == "text":
-            return text
-        try:
-            if self.kind == "enum":
-                return str(self._labels[text] + 1)
-            return str(sum(1 << place for place in {self._labels[label] for label in text.split(",") if text}))
-        except KeyError:
+        except (KeyError, ValueError):
             raise CellError(problems.NOT_A_VALUE) from None
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
@@ -451,18 +449,13 @@ class InsertReader(text.Reader):
         """Whether it is open, so that a tuple must follow."""
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        at, statement = behind_space(content, start), self._statement
-        if not self._within:
-            try:
-                found = self.statement(content, at, final)
-            except (MoreNeededError, NotSoundError):
-                return None
-            if found is None:
-                return None
-            at, statement = found.at, found
-        table, escapes = statement.table, self._notation.backslash_escapes
-        if statement.is_foreign:
+        at, statement = behind_space(content, start), self._statement if self._within else None
+        with contextlib.suppress(MoreNeededError, NotSoundError):
+            statement = statement or self.statement(content, at, final)
+        if statement is None or statement.is_foreign:
             return None
+        at, table = at if self._within else statement.at, statement.table
+        escapes = self._notation.backslash_escapes
         read = read_tuples(content, at, stop, statement.head, table.width, backslash_escapes=escapes)
         if read is None:
             return None

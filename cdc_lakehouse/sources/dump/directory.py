@@ -217,9 +217,8 @@ def _create_statement(store: ObjectStore, file: StoredObject, *kinds: str) -> tu
                 found.append(content[statement[0].start : token.start].strip())
             statement = []
         if len(found) != 1:
-            raise StatementError(
-                f"the schema file has {len(found) or 'no'} CREATE {kinds[0]} statements", segment=file.path
-            )
+            said = f"the schema file has {len(found) or 'no'} CREATE {kinds[0]} statements"
+            raise StatementError(said, segment=file.path)
         (clause,) = parse(found[0])
     except DdlSyntaxError as error:
         raise StatementError(f"the statement of the schema file: {error.message}", segment=file.path) from None
@@ -323,8 +322,7 @@ def position_of(log: str | None, offset: str | None, gtid: str | None, path: str
 
 _OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")
 _POLICY: Final = re.compile(r"[^/]+-placement-policy-create\.sql")
-_ESCAPE: Final = re.compile(r"%(.{0,2})", re.DOTALL)
-_HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
 
 
@@ -359,15 +357,11 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
             following[chunk] = number + 1
 
     def unescaped(name: str) -> str:
-        def byte(escape: re.Match[str]) -> str:
-            if not _HEXADECIMAL.fullmatch(escape[1]):
-                raise SourceError(
-                    f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits",
-                    advice="dump with the default names of files (no --output-filename-template)",
-                )
-            return chr(int(escape[1], 16))
-
-        return _ESCAPE.sub(byte, name)
+        if "%" in _ESCAPE.sub("", name):
+            said = f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits"
+            advice = "dump with the default names of files (no --output-filename-template)"
+            raise SourceError(said, advice=advice)
+        return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), name)
 
     name = TableName(unescaped(table.name.database), unescaped(table.name.table))
 
@@ -475,15 +469,10 @@ _NO_ROWS: Final = re.compile(
 )
 _STAND_IN_NAME: Final = re.compile(r"mydumper_\d+")
 _SECTION: Final = re.compile(r"\[(?P<name>.+)\]")
-_TABLE_SECTION: Final = re.compile(r"`(?P<database>(?:[^`]|``)+)`\.`(?P<table>(?:[^`]|``)+)`")
-_ANSI_TABLE_SECTION: Final = re.compile(r'"(?P<database>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)"')
+_TABLE_SECTION: Final = re.compile(r"([`\"])(?P<database>(?:(?!\1).|\1\1)+)\1\.\1(?P<table>(?:(?!\1).|\1\1)+)\1")
 _PAIR: Final = re.compile(r"(?:#\s*)?(?P<key>[A-Za-z_]+)\s*=\s*(?P<value>.*)")
 _LOG_KEYS: Final = ("file", "source_log_file", "master_log_file")
 _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
-
-
-_Rows = dict[tuple[str, str], int]
-"""The numbers of rows by database and table, under each name that a table has in the metadata."""
 
 
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
@@ -492,8 +481,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     position, counted = _parse_metadata(read_metadata(store))
     objects = contents.list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
-        advice = "wait until the dump is finished, or dump again into an empty directory"
-        raise SourceError("the dump is not finished: it has partial metadata, too", segment=_PARTIAL, advice=advice)
+        raise SourceError("the dump is not finished: it has partial metadata, too", segment=_PARTIAL, advice=_AGAIN)
     files, of_databases, unknown = classify(each for each in objects if not _NO_ROWS.fullmatch(each.path))
     contents.refuse_unknown(unknown, "mydumper")
     databases = {table.name.database: table.name.database for table in files}
@@ -507,19 +495,17 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     own = (each for each in files if each.is_table)
     tables = (_mydumper_table(store, each, databases[each.name.database], counted, position) for each in own)
     dump = Dump(position, *contents.sorted_tables(tables))
-    with_rows = {(table.name.database, table.name.table) for table in dump.tables if table.files}
-    with_rows |= {(databases[table.name.database], table.name.table) for table in files if table.rows}
-    for (database, table), rows in counted.items():
-        if rows and (database, table) not in with_rows:
-            raise DumpError(
-                f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
-                "them",
-                segment=METADATA,
-            )
+    with_rows = {table.name for table in dump.tables if table.files}
+    with_rows |= {TableName(databases[each.name.database], each.name.table) for each in files if each.rows}
+    for name, rows in counted.items():
+        if rows and name not in with_rows:
+            said = f"the dump says that it has {rows} rows of {name.quoted}, and has no file of them"
+            raise DumpError(said, segment=METADATA)
     return dump
 
 
-def _parse_metadata(text: str) -> tuple[DumpPosition, _Rows]:
+def _parse_metadata(text: str) -> tuple[DumpPosition, dict[TableName, int]]:
+    """Return the position, and the numbers of rows by table, under each name that a table has in the metadata."""
     lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
         return parse_status(text), {}
@@ -538,25 +524,22 @@ def _parse_metadata(text: str) -> tuple[DumpPosition, _Rows]:
     source = sections.get("source") or sections.get("master") or {}
     log, offset = (next((source[key] for key in keys if source.get(key)), None) for keys in (_LOG_KEYS, _OFFSET_KEYS))
     position = position_of(log, offset, source.get("executed_gtid_set"))
-    counted: _Rows = {}
+    counted: dict[TableName, int] = {}
     for name, values in sections.items():
-        if match := _TABLE_SECTION.fullmatch(name) or _ANSI_TABLE_SECTION.fullmatch(name):
-            quote = name[0]
-            database, table = (match[each].replace(quote * 2, quote) for each in ("database", "table"))
-            rows = values.get("rows", "")
-            if rows.isascii() and rows.isdigit() and len(rows) < 20:
-                counted[database, table] = int(rows)
+        if (match := _TABLE_SECTION.fullmatch(name)) and re.fullmatch("[0-9]{1,19}", rows := values.get("rows", "")):
+            names = (match[each].replace(match[1] * 2, match[1]) for each in ("database", "table"))
+            counted[TableName(*names)] = int(rows)
     return position, counted
 
 
 def _mydumper_table(
-    store: ObjectStore, table: TableFiles, database: str, counted: _Rows, position: DumpPosition
+    store: ObjectStore, table: TableFiles, database: str, counted: Mapping[TableName, int], position: DumpPosition
 ) -> DumpedTable | UnreadTable:
     schema, name = table.only_schema(), TableName(database, table.name.table)
     if _STAND_IN_NAME.fullmatch(table.name.table):
         # The statement alone says which table it is.
         name = TableName(database, read_create_table(store, schema)[1].table.name)
-    rows = counted.get((database, name.table), counted.get((database, table.name.table)))
+    rows = counted.get(name, counted.get(TableName(database, table.name.table)))
     own_charsets = position.tso is None  # TiDB has UTF-8 whatever a column's character set is.
 
     def files(dumped: DumpedTable) -> list[DumpFile]:
@@ -607,8 +590,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     files = _Files(store, {found.path: found for found in contents.list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         said = f"the dump is not finished, or not there: it has no {missing[0]}"
-        advice = "check source.initial.uri, wait until the dump is finished, or dump again into an empty directory"
-        raise SourceError(said, segment=missing[0], advice=advice)
+        raise SourceError(said, segment=missing[0], advice=f"check source.initial.uri, {_AGAIN}")
     start, done = files.document(_START), files.document(_DONE)
     if start.of("consistent", bool) is False:
         said = "the dump is not of one point: it was made with consistent: false"
