@@ -23,11 +23,11 @@ from cdc_lakehouse.config.feed import MaintenanceConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.tables import lease as lease_module
 from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.chaos.world import Fault, World
 from tests.kit.kills import KillAtCommit, before_commit, hold_commit, open_catalog
 from tests.kit.lakes import let_spark_do_all, run_all
+from tests.kit.leases import take_on_a_lost_machine
 from tests.kit.other_writer import optimize
 from tests.kit.processes import command_of, descendants, in_session, parent_of, started, works
 from tests.kit.waiting import until
@@ -114,11 +114,7 @@ class _DiedError(Exception):
 
 def _lease_of_another_host(world: World, _: int) -> bool:
     """A run of another host, which died with the lease: nobody else runs until that has ended."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease_module, "this_process", lambda: "another boot/another container/7:7")
-        patch.setattr("socket.gethostname", lambda: "another-host")
-        with contextlib.suppress(_DiedError), world.lease():
-            raise _DiedError
+    take_on_a_lost_machine(world.lake, "another host", world.now)
     with world.lake.without_changes(but=""):
         try:
             world.run()

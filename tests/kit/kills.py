@@ -12,11 +12,12 @@ else between two commits.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -183,6 +184,27 @@ def _visible(lake: TestLake) -> dict[str, Any]:
     return found
 
 
+@contextlib.contextmanager
+def _calls(methods: Iterable[tuple[type, str]], take: Callable[[int, Callable[[], Any]], Any]) -> Iterator[list[str]]:
+    """In the place of calls of methods, `take` is given the number of each (from 1) and what it does; gives the names
+    of those that were begun."""
+    begun, lock = list[str](), threading.Lock()
+
+    def hooked(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            with lock:
+                begun.append(name)
+                number = len(begun)
+            return take(number, functools.partial(real, *arguments, **keywords))
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in methods:
+            patch.setattr(owner, name, hooked(name, getattr(owner, name)))
+        yield begun
+
+
 @dataclass(frozen=True)
 class KillAtCall:
     """At the n-th call (from 1) of a method, before or after it did what it does."""
@@ -195,57 +217,29 @@ class KillAtCall:
     @contextlib.contextmanager
     def __call__(self, _: TestLake) -> Iterator[Killed]:
         killed = Killed()
-        counter, lock = itertools.count(1), threading.Lock()
-        real: Any = getattr(self.owner, self.name)
 
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            with lock:
-                here = not killed.happened and next(counter) == self.number
-                killed.happened = killed.happened or here
-            if here and not self.after:
-                raise Crash
-            if killed.happened and not here:
-                raise Crash  # The other threads of a killed process do not go on either.
-            result = real(*arguments, **keywords)
-            if here:
-                raise Crash
-            return result
+        def take(number: int, call: Callable[[], Any]) -> Any:
+            if number < self.number:
+                return call()
+            killed.happened = True
+            if number == self.number and self.after:
+                call()
+            raise Crash  # The other threads of a killed process do not go on either.
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.owner, self.name, call)
-            with contextlib.suppress(Crash):
-                yield killed
+        with contextlib.suppress(Crash), _calls([(self.owner, self.name)], take):
+            yield killed
 
 
-_COMMITS = (
-    (SqlCatalog, "commit_table"),
-    (SqlCatalog, "create_table"),
-    (TableTransaction, "commit"),
-    (IcebergJavaApi, "create"),
-)
-
-
-@contextlib.contextmanager
-def before_commit(number: int, do: Callable[[], object]) -> Iterator[list[str]]:
+def before_commit(number: int, do: Callable[[], object]) -> contextlib.AbstractContextManager[list[str]]:
     """Do something before the n-th commit of the block (from 1); gives the commits that were begun."""
-    begun: list[str] = []
-    counter = itertools.count(1)
-    with pytest.MonkeyPatch.context() as patch:
 
-        def hooked(owner: type, name: str) -> Callable[..., Any]:
-            real: Any = getattr(owner, name)
+    def take(at: int, call: Callable[[], Any]) -> Any:
+        if at == number:
+            do()
+        return call()
 
-            def commit(*arguments: Any, **keywords: Any) -> Any:
-                begun.append(name)
-                if next(counter) == number:
-                    do()
-                return real(*arguments, **keywords)
-
-            return commit
-
-        for owner, name in _COMMITS:
-            patch.setattr(owner, name, hooked(owner, name))
-        yield begun
+    by_java = ((TableTransaction, "commit"), (IcebergJavaApi, "create"))
+    return _calls(((SqlCatalog, "commit_table"), (SqlCatalog, "create_table"), *by_java), take)
 
 
 Kill = KillAtCommit | KillAtCall

@@ -55,11 +55,11 @@ def take_elsewhere(lake: TestLake, run: str) -> str:
     return subprocess.run(arguments, stdout=subprocess.PIPE, check=False, text=True).stdout
 
 
-def take_on_a_lost_machine(lake: TestLake, run: str) -> None:
+def take_on_a_lost_machine(lake: TestLake, run: str, clock: Callable[[], datetime.datetime] = now) -> None:
     """Take the lease as a process that cannot be seen from here, and that renews nothing any more."""
     elsewhere = mock.patch.object(module, "this_process", return_value="boot/pid:[1]/1:1")
     with elsewhere, mock.patch.object(Lease, "_renew"):
-        lease_of(lake, run).take()
+        lease_of(lake, run, clock).take()
 
 
 @contextlib.contextmanager
