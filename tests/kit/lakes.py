@@ -74,6 +74,10 @@ class TestLake:
         assert not done.applied.held, done.applied.held
         return done
 
+    def check_nothing_to_do(self) -> None:
+        with self.without_changes():
+            run_all(self.run())
+
     def mark_decoded(self) -> None:
         """All files that have landed have become events, one each."""
         run = self.run()

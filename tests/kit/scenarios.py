@@ -748,12 +748,12 @@ class _Feed:
                 done = run_all(self.lake.run(**options))
             assert done.published.cut.checkpoint_ts == upto
             self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
-        self._nothing_to_do()
+        self.lake.check_nothing_to_do()
         check_events(self.lake)
         assert uncounted_lines(self.lake.run()) == []
         if "dates" in modes:
             self._final("each date again", self.lake, self.players, dates=self._dates())
-            self._nothing_to_do()
+            self.lake.check_nothing_to_do()
         if "rebuild" in modes:
             self._final("rebuilt", self.lake, self.players, rebuild=self.lake.names())
         if "at-once" in modes:
@@ -819,10 +819,6 @@ class _Feed:
                 return found[0]
             hits.append(killed.commits[-1])
         raise AssertionError
-
-    def _nothing_to_do(self) -> None:
-        with self.lake.without_changes():
-            run_all(self.lake.run())
 
     def _at_once(self) -> None:
         left_out = [each for each in self.players if "at-once" in each.scenario.not_in]

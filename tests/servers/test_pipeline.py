@@ -84,8 +84,7 @@ def test_feed_between_buckets_equals_its_rows(
         mirror.sync()
         run_all(lake.run())
         check(lake, truth, number)
-    with lake.without_changes():
-        run_all(lake.run())
+    lake.check_nothing_to_do()
     shown = "".join(capfd.readouterr()) + repr(lake.config)
     assert READER_SECRET not in shown and WRITER_SECRET not in shown
 
@@ -196,17 +195,6 @@ class TopicSet:
                     self._broker.send(self._topics[topic], map(_sent, messages))
                 self.sent[place] = max(end, self.sent[place])
 
-    def run(self) -> Steps:
-        return run_all(self.lake.run())
-
-    def check(self, stage: int, done: Steps) -> None:
-        assert not done.applied.held
-        self.lake.check(self.truth.tables(stage))
-
-    def check_nothing_to_do(self) -> None:
-        with self.lake.without_changes():
-            self.run()
-
 
 def _sent(message: dict[str, Any]) -> Sent:
     key, value = (None if each is None else each.encode() for each in (message["key"], message["value"]))
@@ -231,10 +219,10 @@ def test_topics_at_each_stage_equal_their_rows(
     found = topic_set(name, **more)
     for stage in range(len(found.stages)):
         found.advance(stage)
-        done = found.run()
+        done = found.lake.go_through()
         assert done.published.cut.checkpoint_ts == found.stages[stage]["checkpoint_ts"]
-        found.check(stage, done)
-    found.check_nothing_to_do()
+        found.lake.check(found.truth.tables(stage))
+    found.lake.check_nothing_to_do()
 
 
 def test_rows_left_out_by_a_killed_run_are_taken_later(topic_set: Callable[..., TopicSet]) -> None:
@@ -246,13 +234,14 @@ def test_rows_left_out_by_a_killed_run_are_taken_later(topic_set: Callable[..., 
     committed = ""
     while committed != "update events":
         with KillAtCommit(2)(found.lake) as killed:
-            found.run()
+            run_all(found.lake.run())
         assert killed.happened, "no kill came right after the events"
         (committed,) = killed.commits
     found.lake.configure(tables={})
-    found.check(last, found.run())
+    found.lake.go_through()
+    found.lake.check(found.truth.tables(last))
     assert not [row for row in found.lake.machinery("quarantine") if row["state"] == "open"]
-    found.check_nothing_to_do()
+    found.lake.check_nothing_to_do()
 
 
 def test_topic_goes_on_from_a_dump_unless_it_begins_later(
@@ -268,7 +257,7 @@ def test_topic_goes_on_from_a_dump_unless_it_begins_later(
     (root / "metadata").write_text(whole.replace(str(at), str(early)))
     found.advance(last)
     with pytest.raises(SourceError, match=rf"the dump is of {early} and the change log begins at 4\d{{17}}"):
-        found.run()
+        run_all(found.lake.run())
     (root / "metadata").write_text(whole)
     late.advance(last)
     for (_, partition), sent in late.sent.items():
@@ -276,11 +265,10 @@ def test_topic_goes_on_from_a_dump_unless_it_begins_later(
             kafka.forget(late.topic, sent - 2, partition)  # As retention does.
     words = rf"the dump is of {at}, and partition 0 of the topic \S+ is whole from the commit-ts "
     with pytest.raises(SourceError, match=words):
-        late.run()
+        run_all(late.lake.run())
     assert not found.lake.machinery("segments") and not late.lake.machinery("segments"), "nothing is loaded"
-    done = found.run()
-    assert done.loaded.commit_ts == at
-    found.check(last, done)
+    assert found.lake.go_through().loaded.commit_ts == at
+    found.lake.check(found.truth.tables(last))
 
 
 def test_without_the_extension_the_order_is_the_offset(kafka: Broker, topic_set: Callable[..., TopicSet]) -> None:
@@ -294,8 +282,8 @@ def test_without_the_extension_the_order_is_the_offset(kafka: Broker, topic_set:
     values = [told[place] for place in sorted(told, key=lambda place: place[:2])]
     for part in values[: len(values) // 2], values[len(values) // 2 :]:
         kafka.send(topic, part)
-        done = found.run()
-    found.check(len(found.stages) - 1, done)
+        found.lake.go_through()
+    found.lake.check(found.truth.tables(len(found.stages) - 1))
 
 
 # --- Warehouses: what removes files, and what stops in the middle, on a disk and on S3 ---
