@@ -1,26 +1,22 @@
 """What befalls bytes: slips of a byte, parts that are lost, doubled, exchanged, or of another input; in JSON also any
-value in any place."""
+value in any place (`mishaps.txt`)."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
-_TOKENS: Final = (
-    b"", b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\n", b"\r", b"\r\n", b"\t", b"\\", b"\\N",
-    b"\\u0000", b"\\ud800", b'"', b"'", b"''", b'""', b"`", b",", b":", b";", b"(", b")", b"[", b"]", b"{", b"}", b"/*",
-    b"*/", b"--", b"#", b"%", b"@", b"=", b"-", b"+", b".", b"e", b"null", b"NULL", b"true", b"NaN", b"Infinity", b"-0",
-    b"0x", b"1e999", b"18446744073709551616", b"-9223372036854775809", b"9" * 40, b"9" * 5000, b"0000-00-00",
-    b'"id":"9",', b'"v":null,', b'"\\u0069d":"9",', b'"x":"\\u003c",', b'"data":[],', b"1.0", b"\x80" * 9,
-    "\u0663".encode(), "\u2028".encode(), b"[" * 600, b"{\"a\":" * 600, b" " * 300,
-)  # fmt: skip
-_VALUES: Final[tuple[Any, ...]] = (
-    None, True, False, 0, -1, 1 << 31, 1 << 63, -(1 << 63) - 1, 1 << 64, 10**40, 0.5, 1e300, "", "0", "x", "\0",
-    "\ud800", "NULL", "1e400", "-0", "0000-00-00 00:00:00", "9" * 400, [], [None], [[]], {}, {"": None},
-    {"a": {"a": 1}}, [{}], ["a", 1],
-)  # fmt: skip
+from tests.kit.case_files import bytes_of
+
+_BYTES, _JSON = (
+    [bytes_of(line) for line in block.split("\n")[1:]]
+    for block in Path(__file__).with_name("mishaps.txt").read_text(encoding="utf-8").rstrip("\n").split("\n\n")
+)
+_TOKENS: Final = (b"", *_BYTES)
+_VALUES: Final = (*map(json.loads, _JSON),)
 
 
 def mutated(chance: random.Random, samples: Sequence[bytes]) -> bytes:

@@ -31,23 +31,8 @@ from tests.servers.proxy import Proxy, listing, reading
 
 pytestmark = pytest.mark.server
 
-NAMES = (
-    "metadata",
-    "A/a",
-    "a b/t+x=1%20&/1/CDC000001.json",
-    "a.b/~!'()*#?;:@,$/f",
-    "a/b-c/1",
-    "a/b/1",
-    "a/b/2",
-    "a/b0",
-    'db/[x]{y}^`|"<>/f',
-    "db/slash/table/458/2026-01-01/CDC000001.json",
-    "db/slash/table/458/2026-01-01/meta/CDC.index",
-    "db/slash/table/meta/schema_458_0123456789.json",
-    "x/%2F%25/f",
-    "ü中/日本 語/1/CDC1.json",
-    "𐍈/1",
-)
+CASES = Path(__file__).with_name("cases")
+NAMES = (CASES / "names.txt").read_text(encoding="utf-8").splitlines()
 
 
 class Directory(Bucket):
@@ -201,7 +186,7 @@ def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
     ("case", "service"),
     [
         pytest.param(case, service, id=f"{case}-{service}")
-        for case in read_cases(Path(__file__).with_name("cases") / "stores.txt")
+        for case in read_cases(CASES / "stores.txt")
         for service in case.settings.get("services", ["local", "s3", "gcs", "azure"])
     ],
 )
@@ -278,7 +263,7 @@ USES: dict[str, Use] = {
 
 def faults() -> Iterator[Any]:
     """Of `cases/store_faults.txt`: what is done to requests, who makes them, and what becomes of that."""
-    lines = (Path(__file__).with_name("cases") / "store_faults.txt").read_text(encoding="utf-8").splitlines()
+    lines = (CASES / "store_faults.txt").read_text(encoding="utf-8").splitlines()
     for name, fault, uses, outcome in (line.split(" | ") for line in lines if not line.startswith("#")):
         for use in uses.split():
             yield pytest.param(json.loads(fault), use, outcome, id=f"{name}-{use}")
