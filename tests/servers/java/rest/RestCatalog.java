@@ -1,5 +1,4 @@
-import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpServer;
+import com.sun.net.httpserver.*;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
@@ -7,37 +6,26 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.Executors;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.iceberg.catalog.Namespace;
-import org.apache.iceberg.catalog.TableIdentifier;
-import org.apache.iceberg.exceptions.AlreadyExistsException;
-import org.apache.iceberg.exceptions.BadRequestException;
-import org.apache.iceberg.exceptions.CommitFailedException;
-import org.apache.iceberg.exceptions.NamespaceNotEmptyException;
-import org.apache.iceberg.exceptions.NoSuchNamespaceException;
-import org.apache.iceberg.exceptions.NoSuchTableException;
-import org.apache.iceberg.exceptions.ValidationException;
+import org.apache.iceberg.catalog.*;
+import org.apache.iceberg.exceptions.*;
 import org.apache.iceberg.jdbc.JdbcCatalog;
 import org.apache.iceberg.rest.CatalogHandlers;
 import org.apache.iceberg.rest.RESTCatalogProperties.SnapshotMode;
 import org.apache.iceberg.rest.RESTSerializers;
 import org.apache.iceberg.rest.RESTUtil;
-import org.apache.iceberg.rest.requests.CreateNamespaceRequest;
-import org.apache.iceberg.rest.requests.CreateTableRequest;
-import org.apache.iceberg.rest.requests.RegisterTableRequest;
-import org.apache.iceberg.rest.requests.RenameTableRequest;
-import org.apache.iceberg.rest.requests.UpdateNamespacePropertiesRequest;
-import org.apache.iceberg.rest.requests.UpdateTableRequest;
+import org.apache.iceberg.rest.requests.*;
 import org.apache.iceberg.rest.responses.ConfigResponse;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.JsonAutoDetect;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.PropertyAccessor;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.DeserializationFeature;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.PropertyNamingStrategies;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.*;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.*;
 
 /** Iceberg's own server side of its REST protocol over a JDBC catalog. Arguments: port, then properties as key=value. */
 public final class RestCatalog {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String SEPARATOR = "%1F";
+  private static final Map<Class<? extends RuntimeException>, Integer> STATUSES = Map.of(
+      NoSuchTableException.class, 404, NoSuchNamespaceException.class, 404, AlreadyExistsException.class, 409,
+      CommitFailedException.class, 409, NamespaceNotEmptyException.class, 409, BadRequestException.class, 400,
+      ValidationException.class, 400, IllegalArgumentException.class, 400, SecurityException.class, 401);
   private final JdbcCatalog catalog = new JdbcCatalog();
   private final String token;
 
@@ -169,19 +157,7 @@ public final class RestCatalog {
   }
 
   private static int statusOf(RuntimeException error) {
-    if (error instanceof NoSuchTableException || error instanceof NoSuchNamespaceException) {
-      return 404;
-    }
-    if (error instanceof AlreadyExistsException
-        || error instanceof CommitFailedException
-        || error instanceof NamespaceNotEmptyException) {
-      return 409;
-    }
-    if (error instanceof BadRequestException
-        || error instanceof ValidationException
-        || error instanceof IllegalArgumentException) {
-      return 400;
-    }
-    return error instanceof SecurityException ? 401 : 500;
+    return STATUSES.entrySet().stream()
+        .filter(each -> each.getKey().isInstance(error)).mapToInt(Map.Entry::getValue).findFirst().orElse(500);
   }
 }
