@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,20 +68,17 @@ def evaluated(case: Case, names: Mapping[str, Any]) -> list[str]:
 
 
 def read_cases(*files: Path) -> list[Case]:
-    return [case for file in files for case in _cases(file)]
-
-
-def _cases(file: Path) -> Iterator[Case]:
-    shared: list[str] = []
-    for number, block in enumerate(_blocks(file)):
+    cases, shared = list[Case](), list[str]()
+    for path, (number, block) in ((file, each) for file in files for each in enumerate(_blocks(file))):
         lines = block.splitlines()
-        if lines[0].startswith("# "):
+        if number == 0 or lines[0].startswith("# "):
             shared = []
         shared += [line[2:] for line in lines if line.startswith("@ ")]
         own = [line for line in lines if not line.startswith(("# ", "@ ", INDENT))]
         if own:
             results = [line.removeprefix(INDENT) for line in lines if line.startswith(INDENT)]
-            yield Case(file, number, [*shared, *own], results, own)
+            cases.append(Case(path, number, [*shared, *own], results, own))
+    return cases
 
 
 def _blocks(file: Path) -> list[str]:

@@ -159,7 +159,17 @@ class TestLake:
         seen = self.tables()
         assert set(seen) - except_for == set(expected) - except_for
         for name in set(expected) - except_for:
-            check_table(name, seen[name], expected[name])
+            table, types = seen[name], [column["type"] for column in expected[name]["columns"]]
+            columns = [(field.name, str(field.field_type)) for field in table.schema().fields]
+            wanted = [(column["name"], truth.iceberg_type(column["type"])) for column in expected[name]["columns"]]
+            assert columns == [*wanted, ("_commit_ts", "long")], f"columns of {name}"
+            arrow = table.scan().to_arrow()
+            # By position: names may differ in case only by what a reader's engine makes of them.
+            cells = [[truth.seen_value(v, kind) for v in arrow.column(n).to_pylist()] for n, kind in enumerate(types)]
+            found = sorted(zip(*cells, strict=True), key=repr)
+            assert found == truth.true_rows(expected[name]), f"rows of {name}"
+            assert None not in arrow.column("_commit_ts").to_pylist()
+            assert conservation(table).holds, f"{name}: {conservation(table)}"
 
     def rows(self, table: str, database: str = "d") -> list[tuple[Any, ...]]:
         """The rows of a table in order, without their commit-ts."""
@@ -173,20 +183,6 @@ class TestLake:
     def data_files(self, table: str = "") -> list[Path]:
         """The data files of all current-state tables, or of one and of those that were dropped as such."""
         return sorted(self.warehouse.glob(f"{self.name}__*/{table}*/**/*.parquet"))
-
-
-def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> None:
-    columns = [(field.name, str(field.field_type)) for field in seen.schema().fields]
-    wanted = [(column["name"], truth.iceberg_type(column["type"])) for column in expected["columns"]]
-    assert columns == [*wanted, ("_commit_ts", "long")], f"columns of {name}"
-    types = [column["type"] for column in expected["columns"]]
-    arrow = seen.scan().to_arrow()
-    # By position: names may differ in case only by what a reader's engine makes of them.
-    cells = [[truth.seen_value(v, kind) for v in arrow.column(n).to_pylist()] for n, kind in enumerate(types)]
-    assert sorted(zip(*cells, strict=True), key=repr) == truth.true_rows(expected), f"rows of {name}"
-    times = arrow.column("_commit_ts").to_pylist()
-    assert None not in times
-    assert conservation(seen).holds, f"{name}: {conservation(seen)}"
 
 
 def check_events(lake: TestLake) -> None:

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
 import cdc_lakehouse
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.decisions import replay_rows
 from cdc_lakehouse.errors import CdcError, TransientError
 from cdc_lakehouse.lake.tables import lease
@@ -29,6 +27,7 @@ from cdc_lakehouse.operate.state import conservation, uncounted_lines
 from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
 from tests import TURN
+from tests.commands import call
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere, open_catalog
@@ -292,7 +291,7 @@ class Player:
                 self.decodes_again = True
             case "command":
                 words, _, text = more.partition(" => ")
-                done = self._command(lake, self._named(words))
+                done = call(*self._named(words).split(), config=lake.config_path)
                 assert done.exit_code == int(table) and self._named(text) in done.output, done.output
             case "overwrite":
                 *_, before, last = self.feed.files(table)
@@ -398,10 +397,6 @@ class Player:
     def _named(self, text: str) -> str:
         return re.sub(r"@(\w+)", lambda found: self._pattern(found[1]), text)
 
-    def _command(self, lake: TestLake, words: str) -> Any:
-        environment = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path)}
-        return CliRunner().invoke(main, words.split(), env=environment)
-
     def _write(self, path: Path, content: bytes | None) -> None:
         """Until it is mended; None: the file is not there."""
         self._undo.append(functools.partial(path.write_bytes, path.read_bytes()))
@@ -431,9 +426,8 @@ class Player:
         return fold(entries, upto)
 
     def check_plan(self, said: str) -> None:
-        for step in self._wanted():
-            unsaid = [text for text in step.rest.split(" | ") if self._named(text) not in said]
-            assert step.verb == "plans" and not unsaid, f"{unsaid} of {said}"
+        texts = [text for step in self._wanted() for text in step.rest.split(" | ")]
+        assert not (unsaid := [text for text in texts if self._named(text) not in said]), f"{unsaid} of {said}"
 
     def _wanted(self) -> list[Step]:
         """What is to be after the run that has been."""
@@ -539,9 +533,8 @@ class Player:
                 assert pair not in lake.tables()
             case "purged":
                 place = f"{lake.name}__{pair[0]}"
-                warehouse = lake.warehouse
                 assert f"{place}.{table}" not in lake.metadata()
-                assert not list((warehouse / place / table).rglob("*.parquet"))
+                assert not list((lake.warehouse / place / table).rglob("*.parquet"))
             case "aside":
                 namespace = f"{lake.name}__{pair[0]}"
                 named = [name for name in lake.lake.catalog.list_tables(namespace) if name[1].startswith(table)]
@@ -727,7 +720,7 @@ class _Feed:
             if verb == "plan":
                 # It takes no lease either.
                 with self.lake.without_changes(but=""):
-                    said = playing[0]._command(self.lake, "plan").output
+                    said = call("plan", config=self.lake.config_path).output
                 self._each(playing, verb, lambda player, said=said: player.check_plan(said))
                 continue
             options = {

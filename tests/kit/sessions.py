@@ -88,16 +88,14 @@ class Session:
 
     def results(self, case: Case) -> list[str]:
         with clock_at(lambda: self.now), self._open:
-            several = sum(map(self._prints, case.own)) > 1
-            return [line for step in case.own for line in (*([step] * several * self._prints(step)), *self._step(step))]
+            titles = [step for step in case.own if step.startswith("$ ")]
+            titles = titles if len(titles) > 1 else []
+            return [line for step in case.own for line in (*([step] * (step in titles)), *self._step(step))]
 
     @cached_property
     def instance(self) -> dg.DagsterInstance:
         """Made where a session looks at one: its tables in memory take a tenth of a second."""
         return self._open.enter_context(dg.DagsterInstance.ephemeral())
-
-    def _prints(self, step: str) -> bool:
-        return step.startswith("$ ")
 
     def _step(self, line: str) -> Iterator[str]:
         if line.startswith("$ "):
