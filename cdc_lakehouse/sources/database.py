@@ -116,7 +116,8 @@ class SourceDatabase:
                 ssl_verify_identity=config.ca_file is not None or None,
             )  # fmt: skip
         try:
-            self.version = str(self._first("SELECT VERSION()"))
+            ((version,),) = self.all("SELECT VERSION()")
+            self.version = str(version)
             self.is_tidb = "tidb" in self.version.lower()
             self.run(session_statements(is_tidb=self.is_tidb))
         except BaseException:
@@ -153,7 +154,7 @@ class SourceDatabase:
 
     def estimated_rows(self, name: TableName) -> int:
         statement = "SELECT MAX(table_rows) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-        return int(self._first(statement, (name.database, name.table)) or 0)
+        return int(self.all(statement, (name.database, name.table))[0][0] or 0)
 
     def stream(self, statement: str, values: Sequence[Any] | None = None) -> Generator[Row]:
         """Yield the rows of a statement, with bound values as in `all`. They are read on demand: nothing else can be
@@ -171,9 +172,6 @@ class SourceDatabase:
     def run(self, statements: Sequence[str]) -> None:
         for statement in statements:
             self.all(statement)
-
-    def _first(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        return self.all(statement, values)[0][0]
 
     def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Sequence[Row]:
         """Return the rows of a statement. Where `values` are bound, even an empty list, a percent sign in the statement

@@ -222,12 +222,6 @@ def test_csv_cut_anywhere_keeps_whole_records(piece: int) -> None:
             assert last[0]["problem"] and last[0]["value"] in (rest, rest.rstrip(b"\r\n"))
 
 
-@pytest.mark.parametrize("wrong", [{"quote": "'"}, {"delimiter": "|"}, {"quote": ""}, {"output_old_value": True}])
-def test_csv_of_other_options_has_a_problem_for_each_line(wrong: dict[str, Any]) -> None:
-    found = read_rows((GOOD[0] + b"\r\n") * 1000, **wrong)
-    assert [event["value"] for event in found if event["problem"]] == [GOOD[0]] * 1000
-
-
 def test_csv_header_and_first_row() -> None:
     header = Encoder(csv_options(output_field_header=True), ['q"uote', "b\\", "c"]).header()
     fields = ["D", "parcels", "shop", "450000000000000002", "2", "c\r\n", None]
@@ -474,16 +468,6 @@ def test_dump_is_read_piece_by_piece() -> None:
     next(batches)
     assert taken < 10
     assert sum(batch.num_rows for batch in batches) > 80 and taken == 100
-
-
-def test_dumped_time_is_shown_in_zone_of_feed_beside_any_bytes() -> None:
-    columns = TWO | {"at": ColumnType.of("timestamp"), "data": ColumnType.of("blob")}
-    data = bytes(set(range(1, 256)) - set(b'"\\\r\n'))
-    content = b'1,\\N,"2024-05-01 08:00:00","' + data + b'"\r\n2,x"\r\n'
-    context = dump_context(replace(TEXT, columns=tuple(columns)), columns, zones=("+08:00", "UTC"))
-    assert images(read_dump(content, context))[0] == {
-        "id": "1", "name": None, "at": "2024-05-01 00:00:00", "data": data.decode("latin-1"),
-    }  # fmt: skip
 
 
 # --- Which files a task reads ---
