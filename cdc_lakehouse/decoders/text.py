@@ -1,10 +1,10 @@
 r"""Quoted text: csv of TiCDC, delimited text of dumps, and in part the rows of INSERT statements.
 
-`StrictReader` reads one record at a time, correct for any bytes; `ArrowReader` reads many with Arrow, where they are
+`StrictReader` reads one record at a time, correct for any bytes; `TextReader` reads many with Arrow, where they are
 written as usual. Arrow supports doubled quotes, separators of one ASCII byte and no escapes; it accepts any line end,
 and treats text next to quotes as part of the value. So quotes are checked first, and sequences that it does not support
-are replaced by bytes that do not occur in the text, and restored in the columns. Text with any irregularity is left to
-the strict reader; the result here is the same as there.
+are replaced by bytes that do not occur in the text, and restored in the columns. Text with any irregularity is read
+record by record; the result here is the same as there.
 
 A cell is quoted as a whole or not at all; NULL is its own text, without quotes. With escapes, line ends in cells are
 escaped, as is a quote; otherwise a quote is doubled in quotes, and line ends are raw there. A terminator of a dump
@@ -290,122 +290,6 @@ def is_plain(text: bytes) -> bool:
     return len(text) == 1 and 0 < text[0] < 0x80 and text not in LINE_ENDS
 
 
-class ArrowReader:
-    """Reads whole records with Arrow, as many as are in a piece."""
-
-    def __init__(self, notation: TextNotation, width: int) -> None:
-        """`width` is the number of cells of a record."""
-        self._notation = notation
-        self._width = width
-        special = (notation.quote[:1], notation.separator[:1], b"'", b'"', BACKSLASH)
-        self._letters = {byte: byte for byte in special if byte} | MYSQL_ESCAPES
-        self._known = (
-            width > 0
-            and (not notation.quote or is_plain(notation.quote))
-            and not (
-                notation.backslash_escapes and any(BACKSLASH + letter in notation.null for letter in self._letters)
-            )
-        )
-        self._has_raw_ends = bool(notation.quote) and not notation.has_escapes
-
-    def read(self, content: bytes, start: int, stop: int, whole: bool) -> tuple[list[Any], int] | None:
-        """Read the records from the one at `start` that end before `stop`, with `whole` also a last one without a
-        terminator. Return a column of bytes for each cell, and the end of the last record; None when not all of them
-        are written as usual, or there are none. Raises NotUsualError and ArrowInvalid for the same."""
-        # Arrow drops a byte order mark.
-        if not self._known or content.startswith(codecs.BOM_UTF8, start):
-            return None
-        window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
-        quotes = self._quotes(window)
-        end = stop if whole else start + self._end(content, start, window, quotes)
-        quotes = quotes[: np.searchsorted(quotes, end - start)]
-        return None if end == start else (self._columns(content[start:end], quotes), end)
-
-    def _quotes(self, text: Bytes) -> Positions:
-        quote = self._notation.quote
-        return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
-
-    def _end(self, content: bytes, start: int, window: Bytes, quotes: Positions) -> int:
-        """Return the position in the window, which is at `start`, after the last terminator that is not in quotes."""
-        terminator, size = self._notation.terminator, len(window)
-        if not self._has_raw_ends:
-            # In quotes none is raw; if one is, the quotes do not come in pairs.
-            ends = (b"\r", b"\n") if terminator is None else (terminator,)
-            found = ((content.rfind(end, start, start + size), end) for end in ends)
-            return max([0, *(at + len(end) - start for at, end in found if at >= 0)])
-        for first in (max(size - TAIL, 0), 0):
-            # A cut between a CR and its LF does no harm: the LF is then an empty line.
-            last = (window[first:] == _LF) | (window[first:] == _CR if terminator is None else False)
-            ends = np.flatnonzero(last) + (first + 1)
-            outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
-            end = int(outside[-1]) if len(outside) else 0
-            if end and content.startswith(terminator or b"", start + end - len(terminator or b"")):
-                return end
-        return 0
-
-    def _columns(self, text: bytes, quotes: Positions) -> list[Any]:
-        """`quotes` are the positions of quotes in the text."""
-        notation, marks, size = self._notation, Marks(text), len(text)
-        separator, quote, null = notation.separator, notation.quote, notation.null
-        if notation.backslash_escapes:
-            text = marks.unescaped(text, self._letters)
-        else:
-            for escape, character in notation.escapes.items():
-                if escape in text:
-                    mark = marks.of(character)
-                    text, null = text.replace(escape, mark), null.replace(escape, mark)
-        if not is_plain(separator):
-            text, separator = marks.separated(text, separator, quote + null)
-        array: Bytes = np.frombuffer(text, np.uint8)
-        quotes = quotes if len(text) == size else self._quotes(array)
-        # Quotes come in pairs, the opening one after, the closing one before a line end, a separator or, where doubled
-        # quotes in a value are a closing and an opening one, a quote. Before the first and after the last byte is a
-        # line end, too.
-        closing, opening = quotes[1::2], quotes[0::2]
-        if len(closing) != len(opening):
-            raise NotUsualError
-        behind, before = array[np.minimum(closing + 1, len(array) - 1)], array[np.maximum(opening - 1, 0)]
-        if len(quotes) and quotes[-1] == len(array) - 1:
-            behind[-1] = _LF
-        if len(quotes) and quotes[0] == 0:
-            before[0] = _LF
-        ends, beside = np.zeros(256, bool), np.zeros(256, bool)
-        ends[list(LINE_ENDS)] = beside[list(LINE_ENDS + separator + (b"" if notation.has_escapes else quote))] = True
-        if not (beside[behind].all() and beside[before].all()):
-            raise NotUsualError
-        begun = int(np.count_nonzero(ends[before]))
-        count_of_ends = None if notation.terminator is None else self._terminators(array, quotes, notation.terminator)
-        columns = parsed(text, separator, quote, null, self._width, blank=notation.terminator is None)
-        count = len(columns[0])
-        if notation.begin and begun != count:
-            raise NotUsualError  # All records begin with a quote.
-        if notation.has_escapes:
-            if count_of_ends is not None and count_of_ends + (not text.endswith(notation.terminator or b"")) != count:
-                raise NotUsualError  # One stands in quotes.
-            if text.count(BACKSLASH) != null.count(BACKSLASH) * sum(column.null_count for column in columns):
-                raise NotUsualError  # A backslash begins no known escape, and is not NULL's, or that is in quotes.
-        return [marks.restored(column) for column in columns]
-
-    def _terminators(self, text: Bytes, quotes: Positions, terminator: bytes) -> int:
-        """Count the line ends, in quotes or not. Raises NotUsualError where they are not terminators only, but those of
-        text that is raw in quotes, or a line is empty in a table of several columns."""
-
-        def are_ends(returns: Positions, feeds: Positions) -> bool:
-            # Arrow reads an empty line as a row of empty values.
-            width = len(terminator)
-            if self._width > 1 and len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
-                return False
-            if terminator == b"\r\n":
-                return np.array_equal(returns + 1, feeds)
-            return terminator == b"\n" and not len(returns)
-
-        ends = np.flatnonzero(text == _CR), np.flatnonzero(text == _LF)
-        outside = (at[np.searchsorted(quotes, at) % 2 == 0] for at in ends)
-        if are_ends(*ends) or (self._has_raw_ends and are_ends(*outside)):
-            return len(ends[1])
-        raise NotUsualError
-
-
 # Records as rows of a batch.
 
 
@@ -483,13 +367,112 @@ class TextReader(Reader):
     ) -> None:
         self._notation, self._table, self._problem, self._header = notation, table, problem, header
         self._records = StrictReader(notation)
-        self._columns = ArrowReader(notation, table.width)
+        special = (notation.quote[:1], notation.separator[:1], b"'", b'"', BACKSLASH)
+        self._letters = {byte: byte for byte in special if byte} | MYSQL_ESCAPES
+        self._is_known_to_arrow = (
+            table.width > 0
+            and (not notation.quote or is_plain(notation.quote))
+            and not (
+                notation.backslash_escapes and any(BACKSLASH + letter in notation.null for letter in self._letters)
+            )
+        )
+        self._has_raw_ends = bool(notation.quote) and not notation.has_escapes
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        if self._header:
+        # Arrow drops a byte order mark.
+        if self._header or not self._is_known_to_arrow or content.startswith(codecs.BOM_UTF8, start):
             return None
-        read = self._columns.read(content, start, stop, whole=final and stop == len(content))
-        return None if read is None else Rows.valid(self._table, self._table.columns(read[0]), read[1])
+        window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
+        quotes = self._quotes(window)
+        end = stop if final and stop == len(content) else start + self._end(content, start, window, quotes)
+        quotes = quotes[: np.searchsorted(quotes, end - start)]
+        if end == start:
+            return None
+        return Rows.valid(self._table, self._table.columns(self._columns(content[start:end], quotes)), end)
+
+    def _quotes(self, text: Bytes) -> Positions:
+        quote = self._notation.quote
+        return np.flatnonzero(text == quote[0]) if quote else np.zeros(0, np.int64)
+
+    def _end(self, content: bytes, start: int, window: Bytes, quotes: Positions) -> int:
+        """Return the position in the window, which is at `start`, after the last terminator that is not in quotes."""
+        terminator, size = self._notation.terminator, len(window)
+        if not self._has_raw_ends:
+            # In quotes none is raw; if one is, the quotes do not come in pairs.
+            ends = (b"\r", b"\n") if terminator is None else (terminator,)
+            found = ((content.rfind(end, start, start + size), end) for end in ends)
+            return max([0, *(at + len(end) - start for at, end in found if at >= 0)])
+        for first in (max(size - TAIL, 0), 0):
+            # A cut between a CR and its LF does no harm: the LF is then an empty line.
+            last = (window[first:] == _LF) | (window[first:] == _CR if terminator is None else False)
+            ends = np.flatnonzero(last) + (first + 1)
+            outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            end = int(outside[-1]) if len(outside) else 0
+            if end and content.startswith(terminator or b"", start + end - len(terminator or b"")):
+                return end
+        return 0
+
+    def _columns(self, text: bytes, quotes: Positions) -> list[Any]:
+        """`quotes` are the positions of quotes in the text."""
+        notation, marks, size = self._notation, Marks(text), len(text)
+        separator, quote, null = notation.separator, notation.quote, notation.null
+        if notation.backslash_escapes:
+            text = marks.unescaped(text, self._letters)
+        else:
+            for escape, character in notation.escapes.items():
+                if escape in text:
+                    mark = marks.of(character)
+                    text, null = text.replace(escape, mark), null.replace(escape, mark)
+        if not is_plain(separator):
+            text, separator = marks.separated(text, separator, quote + null)
+        array: Bytes = np.frombuffer(text, np.uint8)
+        quotes = quotes if len(text) == size else self._quotes(array)
+        # Quotes come in pairs, the opening one after, the closing one before a line end, a separator or, where doubled
+        # quotes in a value are a closing and an opening one, a quote. Before the first and after the last byte is a
+        # line end, too.
+        closing, opening = quotes[1::2], quotes[0::2]
+        if len(closing) != len(opening):
+            raise NotUsualError
+        behind, before = array[np.minimum(closing + 1, len(array) - 1)], array[np.maximum(opening - 1, 0)]
+        if len(quotes) and quotes[-1] == len(array) - 1:
+            behind[-1] = _LF
+        if len(quotes) and quotes[0] == 0:
+            before[0] = _LF
+        ends, beside = np.zeros(256, bool), np.zeros(256, bool)
+        ends[list(LINE_ENDS)] = beside[list(LINE_ENDS + separator + (b"" if notation.has_escapes else quote))] = True
+        if not (beside[behind].all() and beside[before].all()):
+            raise NotUsualError
+        begun = int(np.count_nonzero(ends[before]))
+        count_of_ends = None if notation.terminator is None else self._terminators(array, quotes, notation.terminator)
+        columns = parsed(text, separator, quote, null, self._table.width, blank=notation.terminator is None)
+        count = len(columns[0])
+        if notation.begin and begun != count:
+            raise NotUsualError  # All records begin with a quote.
+        if notation.has_escapes:
+            if count_of_ends is not None and count_of_ends + (not text.endswith(notation.terminator or b"")) != count:
+                raise NotUsualError  # One stands in quotes.
+            if text.count(BACKSLASH) != null.count(BACKSLASH) * sum(column.null_count for column in columns):
+                raise NotUsualError  # A backslash begins no known escape, and is not NULL's, or that is in quotes.
+        return [marks.restored(column) for column in columns]
+
+    def _terminators(self, text: Bytes, quotes: Positions, terminator: bytes) -> int:
+        """Count the line ends, in quotes or not. Raises NotUsualError where they are not terminators only, but those of
+        text that is raw in quotes, or a line is empty in a table of several columns."""
+
+        def are_ends(returns: Positions, feeds: Positions) -> bool:
+            # Arrow reads an empty line as a row of empty values.
+            width = len(terminator)
+            if self._table.width > 1 and len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
+                return False
+            if terminator == b"\r\n":
+                return np.array_equal(returns + 1, feeds)
+            return terminator == b"\n" and not len(returns)
+
+        ends = np.flatnonzero(text == _CR), np.flatnonzero(text == _LF)
+        outside = (at[np.searchsorted(quotes, at) % 2 == 0] for at in ends)
+        if are_ends(*ends) or (self._has_raw_ends and are_ends(*outside)):
+            return len(ends[1])
+        raise NotUsualError
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
         rows, at = list[tuple[object, ...]](), start
