@@ -1,4 +1,4 @@
 """Whatever befalls the bytes that a decoder is given: it reads them, quarantines them, or raises an error of the
 project's. `python -m tests.fuzz --minutes 10`, or `make fuzz`, goes on for as long as one likes.
 
-`targets` has the decoders with inputs that are sound, `running` what befalls those."""
+`test_fuzz` has the decoders with inputs that are sound."""

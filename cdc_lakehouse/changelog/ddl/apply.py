@@ -40,8 +40,6 @@ from cdc_lakehouse.changelog.schema import Column, Effect, SourceColumn, TableUn
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
 _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
-# The maximum length of values of TEXT and BLOB types, in bytes.
-_SIZES: Final = ((0xFF, "tiny"), (0xFFFF, ""), (0xFFFFFF, "medium"), (0xFFFFFFFF, "long"))
 _FLOAT_BITS: Final = 24
 # The maximum bytes of a character, for character sets where it is not one (information_schema.character_sets).
 _WIDE: Final = {
@@ -230,8 +228,9 @@ def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
 
 def _smallest(kind: ColumnType, family: str, characters: int) -> ColumnType:
     """Return the smallest TEXT or BLOB type that holds as many characters or bytes."""
-    needed = min(characters * _character_bytes(kind), _SIZES[-1][0])
-    return replace(kind, name=next(f"{size}{family}" for most, size in _SIZES if needed <= most), length=None)
+    needed = min(characters * _character_bytes(kind), MOST_BYTES[f"long{family}"])
+    fitting = (name for name, most in MOST_BYTES.items() if name.endswith(family) and needed <= most)
+    return replace(kind, name=next(fitting), length=None)
 
 
 def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
@@ -281,9 +280,9 @@ def table_after(
     columns: list[Column] = []
     next_id, used, notes = previous.next_id, set[int](), list[str]()
     for column in shown:
-        known = explained.get(column.name.lower())
-        old = None if known is None else known.was
-        if column.source_id is not None and not (known is not None and (known.is_added or known.is_stated)):
+        known = explained.get(column.name.lower()) or AlteredColumn(column)
+        old = known.was
+        if column.source_id is not None and not (known.is_added or known.is_stated):
             # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
             old = by_source.get(column.source_id, old)
         if old is not None and old.id not in used:
@@ -292,9 +291,9 @@ def table_after(
             continue
         initial = None
         if not is_new:
-            if is_understood and not (known is not None and known.is_added):
+            if is_understood and not known.is_added:
                 notes.append(f"column {column.name} appears, though no statement in the log adds it")
-            initial, unknown = initial_default(column, None if known is None else known.definition)
+            initial, unknown = initial_default(column, known.definition)
             hold = hold or unknown
         columns.append(_column(next_id, column, known, None, initial))
         next_id += 1
@@ -336,17 +335,14 @@ def table_after(
     )
 
 
-def _column(
-    id: int, column: SourceColumn, known: AlteredColumn | None, model: Column | None, initial: str | None
-) -> Column:
+def _column(id: int, column: SourceColumn, known: AlteredColumn, model: Column | None, initial: str | None) -> Column:
     """Build the column that the source shows, completed by its definition in the statement, else by the `model`: the
     column before the change, or the one that it was created LIKE."""
-    definition = None if known is None else known.definition
-    kind = column.type
+    definition, kind = known.definition, column.type
     # Virtual generated columns and the hidden columns of expression indexes are in schema files, but never in rows.
     is_carried = column.virtual is None and not column.name.lower().startswith("_v$_")
     comment, computed_as, elements, charset = None, None, (), None
-    if known is not None and definition is not None:
+    if definition is not None:
         # A definition without a comment removes the earlier comment (MySQL).
         comment, elements, charset = definition.comment or None, definition.type.elements, known.column.type.charset
         is_carried &= not definition.virtual
@@ -417,14 +413,9 @@ def _unique_keys_after(
                 keys = [TableUniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
             case _:
                 pass
-    for clause in clauses:
-        match clause:
-            case ddl.AddKey(_, "add_index"):
-                unique = clause
-            case ddl.AddColumn(table, column) | ddl.ModifyColumn(table, _, column) if column.unique:
-                unique = ddl.AddKey(table, "add_index", None, (ddl.KeyPart(column.name),))
-            case _:
-                continue
+    for unique in ddl.added_keys(clauses):
+        if not isinstance(unique, ddl.AddKey) or unique.kind != "add_index":
+            continue
         identifies = not unique.has_expression and all(part.length is None for part in unique.parts)
         parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
         there = {key.name.lower() for key in keys}
@@ -450,14 +441,7 @@ def _foreign_keys_after(
         if isinstance(each, ddl.DropKey) and each.kind in ("foreign_key", "check_constraint")
     }  # fmt: skip
     after = [key for key in keys if key.name not in dropped]
-    for clause in clauses:
-        match clause:
-            case ddl.AddForeignKey(_, key):
-                pass
-            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, _, column) if column.references is not None:
-                key = column.references
-            case _:
-                continue
+    for key in [each.key for each in ddl.added_keys(clauses) if isinstance(each, ddl.AddForeignKey)]:
         generated = [each.name for each in after if each.name is not None and each.name.startswith(_GENERATED)]
         numbers = (name.removeprefix(_GENERATED) for name in generated)
         last = max((int(number) for number in numbers if number.isdecimal()), default=0)

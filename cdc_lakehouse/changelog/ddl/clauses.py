@@ -6,6 +6,7 @@ changes no column of any table.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, dataclass_transform
 
@@ -306,14 +307,7 @@ class CreateTable(_OfTable, kind="create_table"):
     @property
     def keys(self) -> list[AddKey]:
         """The keys, those that are declared at a column too; the primary key first."""
-        found: list[AddKey] = []
-        for clause in self.clauses:
-            if isinstance(clause, AddKey):
-                found.append(clause)
-            elif isinstance(clause, AddColumn):
-                parts = (KeyPart(clause.column.name),)
-                found += [AddKey(self.table, "add_primary_key", None, parts)] * clause.column.primary_key
-                found += [AddKey(self.table, "add_index", None, parts)] * clause.column.unique
+        found = [key for key in added_keys(self.clauses) if isinstance(key, AddKey)]
         return sorted(found, key=lambda key: key.kind == "add_index")
 
 
@@ -362,6 +356,21 @@ TableClause = (
 )  # fmt: skip
 Clause = TableClause | CreateTable | DropTable | TruncateTable | RenameTable | RecoverTable | Flashback | OfDatabase
 Clauses = tuple[Clause, ...]
+
+
+def added_keys(clauses: Iterable[Clause]) -> Iterator[AddKey | AddForeignKey]:
+    """Yield the keys that clauses add, those that are declared at a column too."""
+    for clause in clauses:
+        match clause:
+            case AddKey() | AddForeignKey():
+                yield clause
+            case AddColumn(table, column) | ModifyColumn(table, _, column):
+                parts = (KeyPart(column.name),)
+                yield from [AddKey(table, "add_primary_key", None, parts)] * column.primary_key
+                yield from [AddKey(table, "add_index", None, parts)] * column.unique
+                yield from [] if column.references is None else [AddForeignKey(table, column.references)]
+            case _:
+                pass
 
 
 def tables_of(clause: Clause) -> tuple[TableRef, ...]:
