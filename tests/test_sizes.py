@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_979, 10),
-    "cdc_lakehouse/changelog": (4_593, 15),
+    "cdc_lakehouse/changelog": (4_586, 15),
     "cdc_lakehouse/commands": (4_180, 17),
     "cdc_lakehouse/config": (1_711, 7),
     "cdc_lakehouse/decoders": (4_967, 19),
@@ -24,7 +24,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (614, 3),
     "cdc_lakehouse/sources": (5_001, 18),
     "cdc_lakehouse/*.py": (820, 5),
-    "tests": (29_900, 148),
+    "tests": (29_879, 146),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
