@@ -215,12 +215,8 @@ def _text(kind: str, number: int) -> str | None:
 # --- Histories of a seed, and when runs are and what hits them ---
 
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
-    {},
-    {"quarantine": "skip"},
-    {"index_gap": "skip"},
-    {"ddl": {"drop": "purge"}},
-    {"ddl": {"rewrite": "hold"}},
-)
+    {}, {"quarantine": "skip"}, {"index_gap": "skip"}, {"ddl": {"drop": "purge"}}, {"ddl": {"rewrite": "hold"}},
+)  # fmt: skip
 
 Protocol = Literal["canal-json", "csv", "topic"]
 OF_FILES: Final = ("late file", "unreadable file", "lease and file lost")

@@ -310,12 +310,9 @@ def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[Encode]
 
 
 def play(
-    played: Scenario,
-    faults: dict[str, Fault],
-    new_lake: Callable[..., TestLake],
-    tally: Tally,
+    played: Scenario, faults: dict[str, Fault], new_lake: Callable[..., TestLake], tally: Tally,
     broker: Callable[[], Broker] | None = None,
-) -> TestLake:
+) -> TestLake:  # fmt: skip
     world = World(new_lake, played, tally, broker)
     for step in played.steps:
         match step:

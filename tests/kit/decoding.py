@@ -51,12 +51,9 @@ def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: F
 
 
 def csv_context(
-    options: CsvOptions,
-    names: Sequence[str],
-    handle_key: bool = False,
-    of: tuple[str, str] = (DATABASE, TABLE),
+    options: CsvOptions, names: Sequence[str], handle_key: bool = False, of: tuple[str, str] = (DATABASE, TABLE),
     end_ts: int = END_TS,
-) -> FileContext:
+) -> FileContext:  # fmt: skip
     options = options.model_copy(update={"output_handle_key": handle_key})
     return FileContext(*of, options, tuple(names), end_ts)
 
@@ -66,13 +63,10 @@ def read_csv(content: bytes | Sequence[bytes], context: FileContext, piece: int 
 
 
 def dump_context(
-    notation: Notation,
-    columns: Mapping[str, ColumnType],
-    labels: bool = False,
-    binary: Literal["characters", "base64", "hex"] = "characters",
-    zones: Sequence[str] = ("UTC", "UTC"),
+    notation: Notation, columns: Mapping[str, ColumnType], labels: bool = False,
+    binary: Literal["characters", "base64", "hex"] = "characters", zones: Sequence[str] = ("UTC", "UTC"),
     table: str = TABLE,
-) -> DumpContext:
+) -> DumpContext:  # fmt: skip
     return DumpContext(DATABASE, table, TS, notation, columns, labels, binary, *zones)
 
 
@@ -183,14 +177,10 @@ class Reading:
         starts = self._ends or [0] * len(partitions)
         self._batch += 1
         topic_format = TopicFormat(
-            self._name,
-            self._options,
-            {("t", n, self._batch): self._start(n) for n in range(len(partitions))},
-            lambda *_: True,
-            {self._batch: self.landed_ms},
-            has_record_times=self.has_record_times,
+            self._name, self._options, {("t", n, self._batch): self._start(n) for n in range(len(partitions))},
+            lambda *_: True, {self._batch: self.landed_ms}, has_record_times=self.has_record_times,
             ignores_tombstones=True,
-        )
+        )  # fmt: skip
         found = format_of(self._name)
         if self._is_strict:
             found = replace(found, row_reader=lambda options: None, column_reader=lambda options: None)

@@ -202,16 +202,9 @@ def check_events(lake: TestLake) -> None:
 
 
 def write_config(
-    path: Path,
-    root: Path,
-    sink: Path,
-    name: str,
-    *,
-    source: dict[str, Any] | None = None,
-    storage: dict[str, Any] | None = None,
-    warehouse: str | None = None,
-    **feed: Any,
-) -> LakehouseConfig:
+    path: Path, root: Path, sink: Path, name: str, *, source: dict[str, Any] | None = None,
+    storage: dict[str, Any] | None = None, warehouse: str | None = None, **feed: Any,
+) -> LakehouseConfig:  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     environment: dict[str, str] = {}
     if not source or "type" not in source:

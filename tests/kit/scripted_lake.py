@@ -82,13 +82,9 @@ def incarnation(lake: TestLake, table: str) -> str:
 
 
 def publish(
-    lake: TestLake,
-    rows: dict[str, Any] | None = None,
-    held: dict[str, str] | None = None,
-    *,
-    at: int = T0 + 5,
+    lake: TestLake, rows: dict[str, Any] | None = None, held: dict[str, str] | None = None, *, at: int = T0 + 5,
     published: datetime.datetime = NOON,
-) -> None:
+) -> None:  # fmt: skip
     """A cut. `rows` are numbers, or (snapshot, number), by table of `d`; `held` reasons by incarnation or name."""
     found = {name: value if isinstance(value, tuple) else (None, value) for name, value in (rows or {}).items()}
     cut_rows = [CutRow(at, "d", name, snapshot, count, published) for name, (snapshot, count) in found.items()]

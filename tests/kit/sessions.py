@@ -193,14 +193,9 @@ class Session:
         script.create(self.lake, table, columns=(script.KEY, SourceColumn("kind", ColumnType.of("ENUM"))))
 
     def publish(
-        self,
-        *,
-        rows: Any = None,
-        held: Any = None,
-        minutes: float = 0,
-        at: int | None = None,
+        self, *, rows: Any = None, held: Any = None, minutes: float = 0, at: int | None = None,
         snapshot: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`rows` are numbers, or [snapshot, number], by table. `snapshot`: which one of its table the cut shows."""
         found = {name: tuple(each) if isinstance(each, list) else each for name, each in (rows or {}).items()}
         for name in found.keys() & self.tables.keys() if snapshot is not None else ():
