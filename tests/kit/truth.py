@@ -11,10 +11,10 @@ import decimal
 import json
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 
 class Truth:
@@ -110,54 +110,41 @@ def iceberg_type(mysql: str) -> str:
             return "string"
 
 
+_BITS: Final[dict[str, Callable[[Any], Any]]] = {
+    "float": lambda cell: ("float", struct.pack("f", float(cell))),
+    "double": lambda cell: ("double", struct.pack("d", float(cell))),
+    "list<float>": lambda cell: ("vector", tuple(struct.pack("f", float(x)) for x in cell)),
+}
+_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+    **_BITS, "int": int, "long": int, "decimal": decimal.Decimal,
+    "date": datetime.date.fromisoformat, "timestamp": datetime.datetime.fromisoformat,
+    "timestamptz": lambda cell: datetime.datetime.fromisoformat(cell).replace(tzinfo=datetime.UTC),
+}  # fmt: skip
+
+
 def true_value(cell: Any, mysql: str) -> Any:
     """A cell of `expected.json` as Python value of the Iceberg type; zero and partial dates are NULL by default
     policy."""
-    if cell is None:
+    kind = iceberg_type(mysql).partition("(")[0]
+    if cell is None or (kind in ("date", "timestamp", "timestamptz") and _is_partial(cell)):
         return None
     if mysql.startswith("json"):
         # JSON's null, as against SQL's.
         return ("json", json.dumps(None if cell == {"json": None} else cell, sort_keys=True))
     if isinstance(cell, dict):
         return base64.b64decode(cell["b64"])
-    match iceberg_type(mysql).partition("(")[0]:
-        case "int" | "long":
-            return int(cell)
-        case "decimal":
-            return decimal.Decimal(cell)
-        case "float":
-            return ("float", struct.pack("f", float(cell)))
-        case "double":
-            return ("double", struct.pack("d", float(cell)))
-        case "list<float>":
-            return ("vector", tuple(struct.pack("f", float(x)) for x in cell))
-        case "date":
-            return None if _is_partial(cell) else datetime.date.fromisoformat(cell)
-        case "timestamp":
-            return None if _is_partial(cell) else datetime.datetime.fromisoformat(cell)
-        case "timestamptz":
-            moment = None if _is_partial(cell) else datetime.datetime.fromisoformat(cell)
-            return None if moment is None else moment.replace(tzinfo=datetime.UTC)
-        case _:
-            return cell
+    return _VALUES[kind](cell) if kind in _VALUES else cell
 
 
 def seen_value(value: Any, mysql: str) -> Any:
+    kind = iceberg_type(mysql).partition("(")[0]
     if value is None:
         return None
     if mysql.startswith("json"):
         return ("json", json.dumps(json.loads(value), sort_keys=True))
-    match iceberg_type(mysql).partition("(")[0]:
-        case "float":
-            return ("float", struct.pack("f", value))
-        case "double":
-            return ("double", struct.pack("d", value))
-        case "list<float>":
-            return ("vector", tuple(struct.pack("f", x) for x in value))
-        case "timestamptz":
-            return value.astimezone(datetime.UTC)
-        case _:
-            return value
+    if kind in _BITS:
+        return _BITS[kind](value)
+    return value.astimezone(datetime.UTC) if kind == "timestamptz" else value
 
 
 def _is_partial(text: str) -> bool:
