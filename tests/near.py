@@ -1,7 +1,8 @@
 """Which tests reach which modules. `python -m tests.near` runs those that are nearest to what was changed.
 
-A run with `CDC_TESTS_MAP=1` records it in `.testmap.json`: each function of the product and of the tests' helpers says
-in one instruction that it is called, which costs far less than tracing. What other processes call is not seen.
+A run with `CDC_TESTS_MAP=1` records it in `.pytest_cache/testmap.json`: each function of the product and of the tests'
+helpers says in one instruction that it is called, which costs far less than tracing. What other processes call is not
+seen.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import click
 import pytest
 
 ROOT: Final = Path(__file__).parents[1]
-MAP: Final = ROOT / ".testmap.json"
+MAP: Final = ROOT / ".pytest_cache/testmap.json"
 _OTHER_BYTECODE: Final = "testmap"
 _SEEN: set[str] = set()
 
@@ -97,32 +98,21 @@ class Recorder:
         if output is not None:
             output["reached"] = {name: sorted(modules) for name, modules in self._reached.items()}
             return
-        modules, tests = read_map()
-        for name, reached in self._reached.items():
-            tests[name] = (round(self._seconds.get(name, 0), 2), reached)
-        known = sorted({*modules, *(module for _, reached in tests.values() for module in reached)})
-        numbers = {module: number for number, module in enumerate(known)}
-        lines = {
-            name: [seconds, sorted(numbers[module] for module in reached)]
-            for name, (seconds, reached) in sorted(tests.items())
-            if (ROOT / name.partition("::")[0]).exists()
-        }
-        MAP.write_text(json.dumps({"modules": known, "tests": lines}), encoding="utf-8")
+        own = {name: (round(self._seconds.get(name, 0), 2), sorted(each)) for name, each in self._reached.items()}
+        tests = {**read_map(), **own}
+        MAP.parent.mkdir(exist_ok=True)
+        MAP.write_text(
+            json.dumps({name: tests[name] for name in sorted(tests) if (ROOT / name.partition("::")[0]).exists()})
+        )
 
 
 def _function(nodeid: str) -> str:
     return nodeid.partition("[")[0].partition("@")[0]
 
 
-def read_map() -> tuple[list[str], dict[str, tuple[float, set[str]]]]:
-    """Return the modules that were reached, and of each test function its seconds and the modules that it reaches."""
-    if not MAP.exists():
-        return [], {}
-    read = json.loads(MAP.read_text(encoding="utf-8"))
-    modules = read["modules"]
-    return modules, {
-        name: (seconds, {modules[number] for number in numbers}) for name, (seconds, numbers) in read["tests"].items()
-    }
+def read_map() -> dict[str, tuple[float, list[str]]]:
+    """Return of each test function its seconds, and the modules that it reaches."""
+    return json.loads(MAP.read_text()) if MAP.exists() else {}
 
 
 def changed_files() -> list[str]:
@@ -138,13 +128,14 @@ def _git(*arguments: str) -> list[str]:
 def nearest(changed: Iterable[str], seconds: float) -> tuple[list[str], int]:
     """Return the tests of changed files, and how many more there are than can be run in the time. Those that reach the
     fewest modules come first; those in Spark, which reach nearly all, come last."""
-    known, tests = read_map()
+    tests = read_map()
+    known = {module for _, reached in tests.values() for module in reached}
     changed = [name for name in changed if (ROOT / name).exists()]
     chosen = [test for name in changed for test in _beside(name, known)]
     reaching = [
         (len(reached), cost, name)
         for name, (cost, reached) in tests.items()
-        if not reached.isdisjoint(changed) and name.partition("::")[0] not in chosen
+        if not set(reached).isdisjoint(changed) and name.partition("::")[0] not in chosen
     ]
     left = 0
     for _, cost, name in sorted(reaching):
@@ -156,7 +147,7 @@ def nearest(changed: Iterable[str], seconds: float) -> tuple[list[str], int]:
     return list(dict.fromkeys(chosen)), left
 
 
-def _beside(name: str, known: list[str]) -> list[str]:
+def _beside(name: str, known: set[str]) -> list[str]:
     """Return the tests in a changed file, and those of one that the map does not know: of text with cases, of a module
     without functions."""
     file = Path(name)
