@@ -12,11 +12,10 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets import resources
+from cdc_lakehouse.assets import steps
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.maintenance import build_maintenance, build_retention
 from cdc_lakehouse.assets.sensors import build_alerts, build_sensor
-from cdc_lakehouse.assets.steps import build_asset_jobs, build_assets, build_new_job, build_verify
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, StorageConfig
 from cdc_lakehouse.config.file import validate, with_references
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -24,23 +23,23 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 
 # One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
-_LAKEHOUSE: Final = resources.Lakehouse()
+_LAKEHOUSE: Final = steps.Lakehouse()
 
 
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     """Assets, checks, jobs, schedules and sensors of the feeds of a configuration, and the resource `lakehouse`, to be
     merged with the definitions of a project. Feeds of one code location have different names, also in different
     configurations."""
-    resources.CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
+    steps.CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
     lake = Lake(config.lake, config.storage)
     parts = [dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config)]
     for feed in config.feeds:
         tables = known_tables(lake, feed)
-        assets = build_assets(lake, feed, tables)
-        jobs = [build_new_job(feed), *build_asset_jobs(feed, assets)]
+        assets = steps.build_assets(lake, feed, tables)
+        jobs = [steps.build_new_job(feed), *steps.build_asset_jobs(feed, assets)]
         checks, sensor = build_checks(lake, feed, tables), build_sensor(lake, feed, jobs, tables)
         own = dg.Definitions(assets=assets, asset_checks=checks, jobs=jobs, sensors=[sensor])
-        parts += [build_maintenance(feed), build_verify(feed), own]
+        parts += [build_maintenance(feed), steps.build_verify(feed), own]
     return dg.Definitions.merge(*parts)
 
 

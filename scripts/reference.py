@@ -3,7 +3,7 @@
     .venv/bin/python scripts/reference.py            # writes them
     .venv/bin/python scripts/reference.py --check    # says which are out of date, and ends with 1
 
-`tests/test_reference.py` compares them.
+`tests/test_docs.py` compares them.
 """
 
 from __future__ import annotations

@@ -260,17 +260,11 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
         unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
         unchecked += [found.error] if found.error is not None else []
-        differing: list[str] = []
-        for table in found.tables:
-            for each in table.differences:
-                values = {name: value.hex() if isinstance(value, bytes) else value for name, value in each.key.items()}
-                key = ", ".join(f"{name}={value}" for name, value in values.items())
-                differing.append(f"{table.name}: {each.kind} {key} {' '.join(each.columns)}".rstrip())
         metadata: dict[str, Any] = {
             "checkpoint_ts": found.checkpoint_ts or BEGINNING,
             "tables": len(found.tables),
             "differing_keys": sum(table.differing_keys for table in found.tables),
-            "differing": _where(differing),
+            "differing": _where(f"{table.name}: {each}" for table in found.tables for each in table.differences),
             "not_compared": _where(unchecked, none="none"),
         }
         advice = "Something could not be compared."

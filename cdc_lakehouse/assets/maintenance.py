@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys, resources, steps
+from cdc_lakehouse.assets import keys, steps
 from cdc_lakehouse.assets.metadata import health_metadata
 from cdc_lakehouse.assets.runs import FEED_TAG, OWN_JOBS, delete_log_file
 from cdc_lakehouse.changelog.positions import utc_now
@@ -37,8 +37,8 @@ def _on_schedule(
     asset: Any = dg.asset
 
     @asset(key=key, description=description, kinds={"spark", "iceberg"}, **steps.of_feed(feed))
-    def maintenance(context: dg.AssetExecutionContext, lakehouse: resources.Lakehouse) -> dg.MaterializeResult[Any]:
-        config = resources.CONFIGURATIONS[feed.name]
+    def maintenance(context: dg.AssetExecutionContext, lakehouse: steps.Lakehouse) -> dg.MaterializeResult[Any]:
+        config = steps.CONFIGURATIONS[feed.name]
         lake = Lake(config.lake, config.storage)
         own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.session(config), log=context.log)
         done = work(own)

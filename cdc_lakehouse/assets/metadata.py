@@ -70,10 +70,17 @@ _STATEMENTS: Final = 100
 
 def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -> Metadata:
     """Describe the DDL of a database: how many statements a run recorded, in which `tables`, and the last statements of
-    all of these, the latest first, with their effect and how they changed the columns."""
+    all of these, the latest first, with their effect, how they changed the columns, and what is to be known of them."""
     versions = ((version, life) for life in tables for version in life.versions)
-    all_of = sorted(versions, key=lambda each: -each[0].commit_ts)
-    shown = [_statement(version, life) for version, life in all_of[:_STATEMENTS]]
+    all_of, shown = sorted(versions, key=lambda each: -each[0].commit_ts), list[str]()
+    for version, life in all_of[:_STATEMENTS]:
+        when, table = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}", as_markdown(version.name.table)
+        shown += [f"- **{table}** `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
+        before = life.before(version)
+        if before is not None and (diff := column_diff(before, version)):
+            shown.append(_fenced("diff", "\n".join(diff)))
+        if note := version.note or version.hold:
+            shown.append(as_markdown(note))
     return {
         "ddl": len(new),
         "tables_changed": ", ".join(dict.fromkeys(str(version.name) for version in new)) or "none",
@@ -87,7 +94,19 @@ def state_metadata(
     feed: FeedConfig, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
 ) -> Metadata:
     """Describe the state of a current-state table, whoever changed it last: its rows, columns, files and lag. `version`
-    is that of the source's table at `checkpoint_ts`."""
+    is that of the source's table at `checkpoint_ts`. The source's type, default and comment of a column are its
+    description; columns of the key have the tag `key`."""
+    ids, columns = {column.name: column.id for column in state.columns}, list[dg.TableColumn]()
+    for each in table.schema().fields:
+        description = "TSO of the latest change of the row" if each.name == COMMIT_TS else None
+        tags: dict[str, str] = {}
+        if (source := version.column(ids[each.name]) if each.name in ids else None) is not None:
+            description = f"source: {type_text(source.type)}{'' if source.nullable else ' NOT NULL'}"
+            description += "" if source.default is None else f"; default {source.default}"
+            description += "" if source.comment is None else f"; comment: {source.comment}"
+            tags = {"key": ""} if source.id in version.key else {}
+        nullable = dg.TableColumnConstraints(nullable=not each.required)
+        columns.append(dg.TableColumn(each.name, str(each.field_type), description, constraints=nullable, tags=tags))
     # Values come from the row images of `events`.
     events = keys.events_key(feed)
     lineage = {COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")]}
@@ -95,7 +114,7 @@ def state_metadata(
     numbers: dict[str, Any] = {
         "dagster/table_name": table_name(state.identifier),
         "dagster/row_count": state.row_count,
-        "dagster/column_schema": table_schema(state, version, table),
+        "dagster/column_schema": dg.TableSchema(columns),
         "dagster/column_lineage": dg.TableColumnLineage(lineage),
         **moment("applied", checkpoint_ts),
         "lag_seconds": lag_seconds(checkpoint_ts, now),
@@ -173,39 +192,9 @@ EVENTS_SCHEMA: Final = dg.TableSchema([
 """The columns of `events` with their Iceberg types."""
 
 
-def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.TableSchema:
-    """Return the columns of a current-state table with their Iceberg types. The source's type, default and comment of a
-    column are its description; those of the key have the tag `key`."""
-    ids = {column.name: column.id for column in state.columns}
-    columns: list[dg.TableColumn] = []
-    for each in table.schema().fields:
-        description = "TSO of the latest change of the row" if each.name == COMMIT_TS else None
-        tags: dict[str, str] = {}
-        if (source := version.column(ids[each.name]) if each.name in ids else None) is not None:
-            description = f"source: {type_text(source.type)}{'' if source.nullable else ' NOT NULL'}"
-            description += "" if source.default is None else f"; default {source.default}"
-            description += "" if source.comment is None else f"; comment: {source.comment}"
-            tags = {"key": ""} if source.id in version.key else {}
-        nullable = dg.TableColumnConstraints(nullable=not each.required)
-        columns.append(dg.TableColumn(each.name, str(each.field_type), description, constraints=nullable, tags=tags))
-    return dg.TableSchema(columns=columns)
-
-
 def table_name(identifier: Identifier) -> str:
     """Return a table's name with that of the catalog, as in Spark."""
     return f"{CATALOG}.{identifier}"
-
-
-def _statement(version: TableVersion, life: Incarnation) -> str:
-    """Format a statement, the table and the effect, how it changed the columns, and what is to be known of it."""
-    when, table = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}", as_markdown(version.name.table)
-    lines = [f"- **{table}** `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
-    before = life.before(version)
-    if before is not None and (diff := column_diff(before, version)):
-        lines.append(_fenced("diff", "\n".join(diff)))
-    if note := version.note or version.hold:
-        lines.append(as_markdown(note))
-    return "\n".join(lines)
 
 
 def moment(name: str, commit_ts: int) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG
 from cdc_lakehouse.assets.runs import FAILURE_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
-from cdc_lakehouse.assets.steps import build_new_job, decisions_config, log_step
+from cdc_lakehouse.assets.steps import DATES_TAG, LOAD_TAG, build_new_job, decisions_config, log_step
 from cdc_lakehouse.errors import RunNotRecordedError, failure_kind, in_one_line
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps

@@ -4,7 +4,7 @@ The pool of a feed (`steps.pool_of`) keeps the daemon's runs apart. Whatever sta
 feed's lease in the lake (`lake.tables.lease`). A run that Dagster considers running and that has no lease was killed,
 and must not block the feed.
 
-No other module uses what is not of Dagster's public interface; `tests/assets/test_retention.py` says what an
+No other module uses what is not of Dagster's public interface; `tests/assets/test_definitions.py` says what an
 upgrade breaks of it.
 """
 

@@ -36,7 +36,7 @@ from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake, path_of
 from cdc_lakehouse.lake.faults import described, engine_errors, engine_fault
 from cdc_lakehouse.lake.spark import ARCHIVE_COMMAND, class_archive, fetch_command, jar_directory
-from cdc_lakehouse.operate.alerts import receiver_label, send_test
+from cdc_lakehouse.operate.alerts import receiver_label, send
 from cdc_lakehouse.operate.state import FeedState
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import time_span
@@ -367,7 +367,7 @@ def test(config: LakehouseConfig, as_json: bool) -> int:
         label = receiver_label(receiver, position)
         errors[label] = None
         try:
-            send_test(receiver)
+            send(receiver, ())
         except AlertNotSentError as error:
             errors[label] = str(error)
         if not as_json:

@@ -210,9 +210,9 @@ def _feed(state: FeedState, failed: Sequence[dict[str, Any]], number: int) -> st
         "</div><h3>Tables</h3>",
         _tables(state, decoded),
         "<h3>Quarantine</h3>",
-        _grid(header, quarantined, frozenset({2}), frozenset({5, 6})) + _more(len(found) - _MOST_ROWS),
+        _grid(header, quarantined, {2}, {5, 6}) + _more(len(found) - _MOST_ROWS),
         "<h3>Runs, DDL and holds</h3>",
-        _grid(["time", "what", "table", ""], shown, code=frozenset({3})) + _more(len(every) - len(events)),
+        _grid(["time", "what", "table", ""], shown, code={3}) + _more(len(every) - len(events)),
         "</section>",
     ])  # fmt: skip
 
@@ -243,8 +243,6 @@ def _tables(state: FeedState, decoded: pa.Table) -> str:
     """The tables, and their changes from a date on: a recent rate, and a limit to what is read."""
     dates = pc.unique(decoded.filter(pc.field("kind") != SUMMARY)["feed_date"]).to_pylist()
     first = next(iter(sorted(filter(None, dates))[-_DATES_OF_CHANGES:]), None)
-    header = ["table", "state", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts",
-              "updates", "deletes"]  # fmt: skip
     changes, late = changes_by_table(state, first), {name for name in state.tables if state.is_late(name)}
     words = {"held": state.held, "quarantined": state.quarantined, "late": late}
     states = {name: next((word for word, of in words.items() if name in of), _ON_TIME) for name in state.tables}
@@ -260,9 +258,11 @@ def _tables(state: FeedState, decoded: pa.Table) -> str:
         shown = ["–" if row is None else f"{row.row_count:,}", "–" if lag is None else time_span(lag)]
         rows.append([str(name), states[name], *shown, *files, *changed])
     bad = {place for place, row in enumerate(rows) if row[1] != _ON_TIME}
+    header = ["table", "state", "rows", "behind", "KiB", "files", "deleted", "compacted"]
+    header += ["changes", "inserts", "updates", "deletes"]
     search = '<input type="search" placeholder="search tables" aria-label="search tables">'
     counted = "" if first is None else f"<p>Changes are those since {_text(first)}.</p>"
-    return search + _grid(header, rows, frozenset(range(2, len(header))), bad=bad) + counted
+    return search + _grid(header, rows, range(2, len(header)), bad=bad) + counted
 
 
 class _Cut(NamedTuple):
@@ -348,12 +348,9 @@ def _text(value: str) -> str:
 
 
 def _grid(
-    header: Iterable[str],
-    rows: Sequence[Sequence[str]],
-    numbers: frozenset[int] = frozenset(),
-    code: frozenset[int] = frozenset(),
+    header: Iterable[str], rows: Sequence[Sequence[str]], numbers: Collection[int] = (), code: Collection[int] = (),
     bad: Collection[int] = (),
-) -> str:
+) -> str:  # fmt: skip
     if not rows:
         return "<p>None.</p>"
 
@@ -365,8 +362,7 @@ def _grid(
             for place, value in enumerate(values)
         )
 
-    lines = enumerate(rows)
-    body = "".join(f"<tr{' class=bad' if place in bad else ''}>{cells('td', row)}</tr>" for place, row in lines)
+    body = "".join(f"<tr{' class=bad' if n in bad else ''}>{cells('td', row)}</tr>" for n, row in enumerate(rows))
     return f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

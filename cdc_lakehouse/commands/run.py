@@ -50,7 +50,7 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.operate.state import held_by_name
 from cdc_lakehouse.pipeline.feed_tables import known_tables, unmatched_patterns, was_taken
 from cdc_lakehouse.pipeline.holds import tables_named
-from cdc_lakehouse.pipeline.run import FeedRun, TableRepair, take_feed
+from cdc_lakehouse.pipeline.run import FeedRun, take_feed
 from cdc_lakehouse.pipeline.steps import Steps
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class FollowedFeed:
         clock."""
         if now < self._due:
             return False
-        problem, state, made = "", None, False
-        failures, self._failures = self._failures, 0
+        problem, state, made, waits = "", None, False, False
         try:
             decision = self.poll(self._cursor)
             state = decision.state
@@ -104,8 +103,7 @@ class FollowedFeed:
                 failure = self.make_pass(decision.attempt)
                 made, self._cursor = True, state.cursor
                 self.failed_passes = 0 if failure in _SAME_ELSEWHERE else self.failed_passes + 1
-                if failure not in _NO_WAIT:
-                    self._wait(now, failures)
+                waits = failure not in _NO_WAIT
         except ConcurrentRunError as error:
             problem = str(error)
         except PermanentError as error:
@@ -114,17 +112,15 @@ class FollowedFeed:
             self._cursor = self._cursor if state is None else state.cursor
         except Exception as error:  # noqa: BLE001 - Whatever a store or a catalog throws may pass.
             problem = str(error) if isinstance(error, CdcError) else errors.in_one_line(error)
-            self._wait(now, failures)
+            waits = True
+        self._failures = self._failures + 1 if waits else 0
+        if waits:  # Longer than after the failure before.
+            self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
         # Once while it stays the same.
         if problem and problem != self._told:
             say(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
         self._told = problem
         return made
-
-    def _wait(self, now: float, failures: int) -> None:
-        """Take the next turn later than after the failure before."""
-        self._failures = failures + 1
-        self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
 
 
 def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float) -> None:
@@ -228,11 +224,6 @@ def load(asked: Asked, tables: Sequence[str], progress: Shown) -> int:
     return _pass_over(asked, progress, [(feed, {"reload_tables": frozenset(tables or ("*",))}) for feed in feeds])
 
 
-def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
-    """Make a pass over a feed that also repairs rows."""
-    return _passes(config, progress, [(feed, {"repairs": tuple(repairs)})])[0]
-
-
 @click.command()
 @click.argument("table_names", metavar="TABLE...", nargs=-1, required=True)
 @progress_options
@@ -256,7 +247,7 @@ def rebuild(asked: Asked, table_names: Sequence[str], progress: Shown) -> int:
     return _pass_over(asked, progress, [(feed, {"rebuild_tables": tables}) for feed, tables in wanted if tables])
 
 
-def _passes(
+def make_passes(
     config: LakehouseConfig, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]
 ) -> list[RunResult]:
     """Make a pass over each feed, with its options of `_Runner.run`. SIGINT and SIGTERM end the process at once, with a
@@ -274,7 +265,7 @@ def _passes(
 
 def _pass_over(asked: Asked, progress: Shown, passes: Sequence[tuple[FeedConfig, dict[str, Any]]]) -> int:
     """Make the passes and print their results; return the exit code."""
-    results = _passes(asked.config, progress, passes)
+    results = make_passes(asked.config, progress, passes)
     asked.answer({"feeds": [asdict(result) for result in results]}, *map(_text, results))
     return max(result.exit_code for result in results)
 

@@ -11,7 +11,7 @@ import click
 
 from cdc_lakehouse.commands import common
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, HELD, Asked, Shown, grid, of_feeds, os_user, say
-from cdc_lakehouse.commands.run import repair
+from cdc_lakehouse.commands.run import make_passes
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.operate import verify
@@ -21,7 +21,6 @@ from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 _Repair = tuple[Sequence[TableRepair], dict[str, str], bool]
 """What was repaired, why other tables were not, and whether no table is left that differs or could not be checked."""
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
-_WIDTH: Final = 60
 _FIELDS: Final = ("result", "reason", "source_rows", "lake_rows", "buckets", "different_buckets", "missing", "extra",
                   "different", "changing")  # fmt: skip
 """What JSON has of a `TableResult` as it is."""
@@ -99,7 +98,7 @@ def _repair(asked: Asked, result: VerifyResult, *, ask: bool, progress: Shown) -
     question = f"Write {plural(keys, 'row')} of the source into {', '.join(str(each.name) for each in planned)}?"
     if ask and not click.confirm(question, err=True):
         return (), refused | {str(each.name): "not confirmed" for each in planned}, False
-    made = repair(asked.config, feed, planned, progress=progress)
+    (made,) = make_passes(asked.config, progress, [(feed, {"repairs": tuple(planned)})])
     if made.error is not None:
         return (), refused | {str(each.name): made.error for each in planned}, False
     held = FeedRun(feed, asked.lake).last_cut.held_incarnations
@@ -168,12 +167,11 @@ def _text(result: VerifyResult, rows: int) -> str:
         notes += [f"    column {name} is not compared: {why}" for name, why in table.left_out.items()]
         differences = table.differences[:rows]
         for each in differences:
-            words = {"missing": "missing in the lake", "extra": "too many in the lake"}
-            notes.append(f"    {_row(each.key)}: {words.get(each.kind) or ', '.join(each.columns) + ' differs'}")
+            notes.append(f"    {each}")
             if each.kind != "extra":
-                notes.append(f"      source: {_row(each.source, each.columns)}")
+                notes.append(f"      source: {verify.row_text(each.source, each.columns)}")
             if each.kind != "missing":
-                notes.append(f"      lake:   {_row(each.lake, each.columns)}")
+                notes.append(f"      lake:   {verify.row_text(each.lake, each.columns)}")
         if table.differing_keys > len(differences):
             notes.append(f"    and {plural(table.differing_keys - len(differences), 'more key')}")
         lines += ["", f"  {table.name}", *notes] if notes else []
@@ -181,15 +179,3 @@ def _text(result: VerifyResult, rows: int) -> str:
         held = (f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str))
         lines += ["", "  held, not compared:", *held]
     return "\n".join(lines)
-
-
-def _row(values: Values | None, only: Sequence[str] = ()) -> str:
-    shown = (values or {}).items()
-    return ", ".join(f"{name}={_shown(value)}" for name, value in shown if not only or name in only)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    text = f"0x{value.hex()}" if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

@@ -31,32 +31,14 @@ def receiver_label(receiver: AlertReceiver, position: int) -> str:
 
 
 def send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> None:
-    """Send a receiver all notices in one message. Raises `AlertNotSentError`."""
-    documents = [notification.document() for notification in notifications]
-    first, others = notifications[0], len(notifications) - 1
-    about = " ".join(word for word in (first.problem.feed, first.problem.kind, first.problem.subject) if word)
-    subject = f"{_WORDS[first.event]}: {about}" + (f", and {others} more" if others else "")
-    _deliver(receiver, subject, [_line(notification) for notification in notifications], documents)
-
-
-def send_test(receiver: AlertReceiver) -> None:
-    """Send a test message. Raises `AlertNotSentError`."""
-    _deliver(receiver, "a test", ["This is a test: alerts of cdc_lakehouse reach you."], [])
-
-
-def _line(notification: Notification) -> str:
-    text = notification.problem.text
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    since = datetime.datetime.fromtimestamp(notification.since, datetime.UTC)
-    seen = "" if notification.event == "opened" else f" (since {since:%Y-%m-%d %H:%M} UTC)"
-    return f"{_WORDS[notification.event]}: feed {notification.problem.feed}: {text}{seen}"
-
-
-def _deliver(
-    receiver: AlertReceiver, subject: str, lines: Sequence[str], notifications: Sequence[dict[str, Any]]
-) -> None:
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    text = "\n".join([*lines[:_SHOWN], *more])
+    """Send a receiver all notices in one message, or a test message without any. Raises `AlertNotSentError`."""
+    subject, text = "a test", "This is a test: alerts of cdc_lakehouse reach you."
+    if notifications:
+        first, others = notifications[0], len(notifications) - 1
+        about = " ".join(word for word in (first.problem.feed, first.problem.kind, first.problem.subject) if word)
+        subject = f"{_WORDS[first.event]}: {about}" + (f", and {others} more" if others else "")
+        more = [f"and {len(notifications) - _SHOWN} more"] if len(notifications) > _SHOWN else []
+        text = "\n".join([*map(_line, notifications[:_SHOWN]), *more])
     try:
         if isinstance(receiver, EmailReceiver):
             _mail(receiver, subject, text)
@@ -65,7 +47,8 @@ def _deliver(
             _post(receiver.url, {}, {"text": f"*cdc_lakehouse*\n{html.escape(text, quote=False)}"})
         else:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": list(notifications)})
+            notices = [notification.document() for notification in notifications]
+            _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": notices})
         return
     except urllib.error.HTTPError as error:
         error.close()
@@ -78,6 +61,14 @@ def _deliver(
         known = cause.strerror if isinstance(cause, OSError) and cause.errno is not None else None
         reason = f"{type(cause).__name__}: {known}" if known else type(cause).__name__
     raise AlertNotSentError(reason)
+
+
+def _line(notification: Notification) -> str:
+    text = notification.problem.text
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    since = datetime.datetime.fromtimestamp(notification.since, datetime.UTC)
+    seen = "" if notification.event == "opened" else f" (since {since:%Y-%m-%d %H:%M} UTC)"
+    return f"{_WORDS[notification.event]}: feed {notification.problem.feed}: {text}{seen}"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

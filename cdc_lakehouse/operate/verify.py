@@ -14,7 +14,6 @@ for each bucket and sorts on disk.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import heapq
 import json
@@ -115,6 +114,7 @@ Values = Mapping[str, Any]
 Row = tuple[Any, ...]
 """The MD5 of the key's text, then a text for each column, those of the key first."""
 
+_WIDTH: Final = 60
 MOST_KEYS: Final = 10_000
 """The number of keys for which the way they differ is kept."""
 
@@ -130,6 +130,20 @@ class Difference:
     source: Values | None = None
     lake: Values | None = None
     correct: Values | None = None
+
+    def __str__(self) -> str:
+        words = {"missing": "missing in the lake", "extra": "too many in the lake"}
+        return f"{row_text(self.key)}: {words.get(self.kind) or ', '.join(self.columns) + ' differs'}"
+
+
+def row_text(values: Values | None, only: Sequence[str] = ()) -> str:
+    """Format the values of a row for people, or `only` those of some columns."""
+
+    def shown(value: str | bytes | None) -> str:
+        text = "NULL" if value is None else f"0x{value.hex()}" if isinstance(value, bytes) else repr(value)
+        return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+    return ", ".join(f"{name}={shown(value)}" for name, value in (values or {}).items() if not only or name in only)
 
 
 @dataclass
@@ -425,7 +439,7 @@ def _verified(
             return table, found
 
     table, found = compare()
-    first, buckets, changing = table, table.source.buckets, set[str]()
+    buckets, changing = table.source.buckets, set[str]()
     if found.total and found.total <= MOST_KEYS and not database.is_tidb:
         # Differing keys are compared again: what counts differs each time in the same way.
         for _ in range(options.attempts - 1):
@@ -444,19 +458,19 @@ def _verified(
             changing |= steady.intersection(keys_changed_above(run.lake, run.feed.name, names, above, key, values))
         if changing:
             # Once more for what is counted and shown: only the keys that do not change.
-            _, found = compare(found.keys.keys() - changing)
+            table, found = compare(found.keys.keys() - changing)
     return TableResult(
         name,
         "different" if found.total else "equal",
         checkpoint_ts=run.last_cut.checkpoint_ts,
-        incarnation=first.life.id,
+        incarnation=table.life.id,
         source_rows=sum(rows for rows, _ in theirs.values()),
         lake_rows=sum(rows for rows, _ in ours.values()),
         buckets=buckets,
         different_buckets=len(opened),
         changing=len(changing),
         differences=tuple(found.shown),
-        left_out=first.left_out,
+        left_out=table.left_out,
         **found.counts,
     )
 
@@ -496,29 +510,24 @@ def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRep
                 value = ".".join(filter(None, (whole, fraction[: types[name].fraction])))
             value = SqlNumber(value.encode()) if types[name].name == "bit" else value.encode()
         try:
-            text = notations[name].text(value)
+            return notations[name].text(value)
         except CellError:
             raise NotRepairableError(f"a value of column {name} has no text in the feed's events") from None
-        if notations[name].zones is None:
-            return text
-        try:
-            moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-            local = moment.astimezone(form.zone_info)
-        except (ValueError, OverflowError):
-            return text  # A zero date, or a date at an end of the calendar.
-        if local.fold:
-            return f"{text}+00:00"  # The form of `duckdb_sql.text_in_zone`.
-        return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]
 
     # Rows of the source may have been read without columns that those of the lake have.
-    whole = not any(column.carried and column.name in found.left_out for column in version.columns)
+    is_whole = not any(column.carried and column.name in found.left_out for column in version.columns)
+    if not is_whole and any(each.kind == "missing" for each in found.differences):
+        raise NotRepairableError("the lake lacks rows of which not all columns could be read")
+    values = [each.correct or each.lake or each.key for each in found.differences]
+    images = [{name: text_of(name, value) for name, value in row.items()} for row in values]
+    for name, column in notations.items():
+        texts = column.in_feed_zone(pa.array([image.get(name) for image in images], pa.string())).to_pylist()
+        for image, text in zip(images, texts, strict=True):
+            image |= {name: text} if name in image else {}
+    if any(image[column.name] is None for image in images for column in key):
+        raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
     rows: list[RowRepair] = []
-    for each in found.differences:
-        if each.kind == "missing" and not whole:
-            raise NotRepairableError("the lake lacks rows of which not all columns could be read")
+    for each, image in zip(found.differences, images, strict=True):
         written = "I" if each.kind == "missing" else "U"
-        image = {name: text_of(name, value) for name, value in (each.correct or each.lake or each.key).items()}
-        if any(image[column.name] is None for column in key):
-            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
         rows.append(RowRepair("D" if each.correct is None else written, image))
     return TableRepair(found.name, found.incarnation, found.checkpoint_ts, tuple(rows), requested_by)

@@ -1,5 +1,6 @@
 """What Dagster loads, whatever is down and without a JVM; its partitions are the source's date directories.
-tests/golden_pages/definitions.txt has all of one feed. And feeds in a Dagster project of somebody else."""
+tests/golden_pages/definitions.txt has all of one feed. And feeds in a Dagster project of somebody else; and what is
+deleted of old runs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ import pyarrow as pa
 import pytest
 import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.loader import LoadingContextForTest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 from dagster.components.testing.utils import create_defs_folder_sandbox
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,11 +30,12 @@ from hypothesis import strategies as st
 from cdc_lakehouse import FeedComponent as Component
 from cdc_lakehouse.config import FeedConfig, load
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.errors import CdcError, ConfigurationError
-from tests.boundaries.change_log import TableName
+from cdc_lakehouse.errors import ConfigurationError
+from tests.boundaries.change_log import TableName, utc_now
+from tests.kit import dagster_feed
 from tests.kit import scripted_lake as script
-from tests.kit.case_files import Case, read_cases
-from tests.kit.dagster_feed import decisions_config, keys, made_of_events, partitions_of, run_partitions
+from tests.kit.case_files import Case, evaluated, read_cases
+from tests.kit.dagster_feed import FEED_TAG, decisions_config, delete_runs, ended, feed_named, keys, runs
 from tests.kit.golden_pages import logged
 from tests.kit.hand_sinks import HandSink
 from tests.kit.lakes import TestLake
@@ -117,7 +121,7 @@ def test_table_without_new_events_is_not_outdated(lake: TestLake, monkeypatch: p
     HandSink(lake.sink).checkpoint(10)
     definitions, held = build_definitions(lake.config), decisions_config(lake.name, hold={"d.a": "x"}, decided_by="ann")
     with dg.DagsterInstance.ephemeral() as instance:
-        table = dg.AssetMaterialization(dg.AssetKey([lake.name, "d", "a"]), tags=made_of_events(lake.feed))
+        table = dg.AssetMaterialization(dg.AssetKey([lake.name, "d", "a"]), tags=dagster_feed.made_of_events(lake.feed))
         instance.report_runless_asset_event(table)
         job = definitions.resolve_job_def(f"{lake.name}_new")
         assert job.execute_in_process(instance=instance, run_config=held).success
@@ -182,12 +186,12 @@ def test_partitions_are_those_since_the_start_date_and_of_a_run(case: Case, upda
     source["time_zone"] = zone
     config = FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
     results = ["no partitions"]
-    if (definition := partitions_of(config)) is not None:
+    if (definition := dagster_feed.partitions_of(config)) is not None:
         found = list(definition.get_partition_keys(current_time=NOW))
         assert found == sorted(set(found))
         results = [" ".join([definition.timezone, *found[:1], *found[-1:]])]
     try:
-        results.append(f"run: {' '.join(run_partitions(config, dates, NOW))}".rstrip())
+        results.append(f"run: {' '.join(dagster_feed.run_partitions(config, dates, NOW))}".rstrip())
     except ConfigurationError as error:
         results.append(str(error))
     case.compare(results, update=update)
@@ -303,25 +307,18 @@ def test_feeds_merge_with_a_project_that_has_spark(tmp_path: Path) -> None:
 
 
 SCHEMA: Any = jsonschema.Draft202012Validator(Component.model().model_json_schema())
-"""As `dg check yaml` has it."""
 
 
-@pytest.mark.parametrize(
-    ("attributes", "faults"),
-    [
-        ({"lake": LAKE, "feed": FEED}, []),
-        ({"lake": LAKE, "feed": {**FEED, "format_version": "${VERSION}"}}, []),
-        ({"config": "lakehouse.yaml"}, []),
-        ({"lake": LAKE}, ["'feed' is a dependency of 'lake'"]),
-        ({"configs": "x"}, ["'configs' was unexpected"]),
-        ({"lake": LAKE, "feed": {**FEED, "freshness": 5}}, ["'freshness' was unexpected"]),
-        ({"lake": LAKE, "feed": {**FEED, "source": {**SOURCE, "protokol": "csv"}}}, ["'protokol' was unexpected"]),
-        ({"lake": LAKE, "feed": {**FEED, "source": {"type": "kafka"}}}, ["'bootstrap_servers' is", "'format' is"]),
-    ],
-)
-def test_schema_of_the_component_says_each_fault(attributes: dict[str, Any], faults: list[str]) -> None:
-    found = [each.message for each in SCHEMA.iter_errors(attributes)]
-    assert len(found) == len(faults) and all(any(fault in each for each in found) for fault in faults), found
+@pytest.mark.parametrize("case", read_cases(Path(__file__).with_name("cases") / "component.txt"), ids=str)
+def test_component_says_each_fault_of_its_attributes(case: Case, tmp_path: Path, update: bool) -> None:
+    def schema(**attributes: Any) -> str:
+        return "; ".join(sorted(each.message for each in SCHEMA.iter_errors(attributes))) or "valid"
+
+    def loads(**attributes: Any) -> None:
+        Component(**attributes).configuration(tmp_path)
+
+    names = {"LAKE": LAKE, "FEED": FEED, "SOURCE": SOURCE, "schema": schema, "loads": loads}
+    case.compare([each.replace(str(tmp_path), "<dir>") for each in evaluated(case, names)], update=update)
 
 
 def test_component_is_listed_and_described() -> None:
@@ -341,25 +338,136 @@ def test_scaffolded_component_loads(options: dict[str, str]) -> None:
         assert not [*SCHEMA.iter_errors(json.loads(json.dumps(attributes, default=str)))]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "said"),
-    [
-        ({"lake": LAKE, "feed": {**FEED, "start": 1}}, "feeds[0].start"),
-        ({"config": "lakehouse.yaml", "lake": LAKE}, "config alone"),
-        ({"config": "lakehouse.yaml"}, "lakehouse.yaml"),
-    ],
-)
-def test_wrong_attributes_are_refused(tmp_path: Path, attributes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
-        Component(**attributes).configuration(tmp_path)
-
-
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "from-environment")
     s3 = {"access_key_id": "${KEY}", "secret_access_key": "${KEY}"}
     config = Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
     assert config.storage.s3.secret_access_key == "from-environment"
     assert config.lake.warehouse == (tmp_path / "lake").as_uri()
-    s3["secret_access_key"] = "plain"
-    with pytest.raises(CdcError, match="secret"):
-        Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
+
+
+# --- Old runs are deleted with their files, but those that an asset page shows ---
+
+
+PRUNED = feed_named("f")
+DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
+
+
+@dg.asset(key=keys.raw_key(PRUNED), partitions_def=DAYS)
+def raw() -> None: ...
+
+
+@dg.asset(key=keys.checkpoint_key(PRUNED), partitions_def=None)
+def checkpoint() -> None: ...
+
+
+JOB_OF_DATES = dg.define_asset_job("dated", [raw])
+JOB_OF_CUTS = dg.define_asset_job("cuts", [checkpoint])
+DATED_AND_CUTS = dg.Definitions(
+    assets=[raw, checkpoint], jobs=[JOB_OF_DATES, JOB_OF_CUTS], executor=dg.in_process_executor
+)
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
+def run(instance: dg.DagsterInstance, date: str | None = None, feed: str = "f") -> str:
+    job = DATED_AND_CUTS.resolve_job_def("cuts" if date is None else "dated")
+    return job.execute_in_process(instance=instance, partition_key=date, tags={FEED_TAG: feed}).run_id
+
+
+def run_ids(instance: dg.DagsterInstance) -> set[str]:
+    return {each.run_id for each in instance.get_runs()}
+
+
+def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    first = run(instance, "2026-06-01")
+    again, other_date = run(instance, "2026-06-01"), run(instance, "2026-06-02")
+    earlier_cut, cut, of_another = run(instance), run(instance), run(instance, feed="g")
+    assert delete_runs(instance, PRUNED, utc_now() - datetime.timedelta(days=1)) == (0, 0), "none is old enough"
+
+    assert delete_runs(instance, PRUNED, utc_now()) == (3, 2)
+    # The last cut is another feed's run here: it is the one that is shown.
+    assert run_ids(instance) == {again, other_date, of_another}
+    assert instance.get_materialized_partitions(raw.key) == {"2026-06-01", "2026-06-02"}
+    assert instance.get_latest_materialization_event(checkpoint.key) is not None
+    gone = {first, earlier_cut, cut}
+    left = [path for path in tmp_path.rglob("*") if any(run in str(path) for run in gone)]
+    assert not left
+    assert delete_runs(instance, PRUNED, utc_now()) == (0, 2)
+
+
+def test_shown_run_stays_where_keys_have_a_prefix(instance: dg.DagsterInstance, lake: TestLake) -> None:
+    lake.configure(key_prefix=["company"])
+
+    @dg.asset(key=keys.current_key(lake.feed, TableName("d", "t")))
+    def current() -> None: ...
+
+    job = dg.Definitions(assets=[current], jobs=[dg.define_asset_job("j", [current])]).resolve_job_def("j")
+    first, last = (job.execute_in_process(instance=instance, tags={FEED_TAG: lake.name}).run_id for _ in range(2))
+    assert delete_runs(instance, lake.feed, utc_now()) == (1, 1)
+    assert first not in run_ids(instance) and last in run_ids(instance)
+    assert current.key.path[0] == "company"
+
+
+def test_runs_of_other_jobs_of_the_feed_are_deleted(instance: dg.DagsterInstance) -> None:
+    first, last = set[str](), set[str]()
+    for kind in ("maintenance", "compaction", "verify"):
+
+        @dg.asset(key=dg.AssetKey(["f", kind]))
+        def work() -> None: ...
+
+        job = dg.Definitions(assets=[work], jobs=[dg.define_asset_job(f"f_{kind}", [work])]).resolve_job_def(
+            f"f_{kind}"
+        )
+        for which in (first, last):
+            which.add(job.execute_in_process(instance=instance).run_id)
+    assert delete_runs(instance, PRUNED, utc_now()) == (3, 3)
+    assert run_ids(instance) == last
+
+
+def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) -> None:
+    definitions = dagster_feed.build_retention([PRUNED], 1)
+    kept = {run(instance), run(instance)}
+    done = definitions.resolve_job_def("cdc_prune_runs").execute_in_process(instance=instance)
+    assert done.success and run_ids(instance) == {*kept, done.run_id}
+    (schedule,) = definitions.schedules or []
+    assert isinstance(schedule, dg.ScheduleDefinition) and schedule.job_name == "cdc_prune_runs"
+
+
+# --- Private names of Dagster ---
+
+
+PACKAGE = Path(runs.__file__).parents[1]
+
+
+def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> None:
+    users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"dagster(\._|_shared)", path.read_text("utf-8"))]
+    assert users == ["runs.py"]
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        backfill = PartitionBackfill(
+            "b", BulkActionStatus.REQUESTED, False, {}, 0.0, asset_selection=[dg.AssetKey("a")]
+        )
+        instance.add_backfill(backfill)
+        assert [each.backfill_id for each in runs.requested_backfills(instance)] == ["b"]
+        run = ended(instance, None, fails=True)
+        error = runs.step_failure(instance, run)
+        assert error is not None and error.cause is not None and error.cause.cls_name == "CatalogUnreachableError"
+        key, whole = (dg.AssetCheckKey(dg.AssetKey("a"), name) for name in ("bad", "whole"))
+        for each in (key, whole):
+            evaluation = dg.AssetCheckEvaluation(
+                asset_key=each.asset_key, check_name=each.name, passed=each is whole, metadata={}
+            )
+            instance.report_runless_asset_event(evaluation)
+        assert list(runs.failed_checks(instance, [key, whole])) == [key]
+        files = set(tmp_path.rglob(f"{run}*"))
+        runs.delete_log_file(instance, run)
+        assert files - set(tmp_path.rglob(f"{run}*")), "each run has a file"
+    server = runs.code_server(GrpcServerCodeLocationOrigin("127.0.0.1", port=1))
+    with pytest.raises(dg.DagsterError, match="Could not reach user code server"):
+        server.reload_code(timeout=1)
+    assert runs.code_server(None) is None

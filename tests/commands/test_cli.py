@@ -1,8 +1,11 @@
-"""The command line as a script sees it: exit codes, messages and JSON."""
+"""The command line as a script sees it: exit codes, messages and JSON; and no secret of the configuration in what a run
+leaves behind."""
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import logging
 import os
 import pwd
@@ -15,15 +18,28 @@ from typing import Any
 import click
 import dagster as dg
 import pytest
+from click.testing import Result
 
+from cdc_lakehouse.assets.runs import FAILURE_TAG
+from cdc_lakehouse.assets.sensors import poll_source
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands import common
 from cdc_lakehouse.commands.common import ProgressLine, Shown, find_home, os_user
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.pipeline.progress import Progress
+from cdc_lakehouse.sources.canal.client import Connection, scrambled
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.canal_captures import capture
 from tests.commands import HEAVY, call, imported_by, run_that_fails
+from tests.kit.kafka import wait_at_most
 from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import publish
+from tests.kit.scripted_lake import before, publish
 from tests.kit.waiting import until
-from tests.pipeline import Sink
+from tests.lake import NOON, segment
+from tests.pipeline import Sink, lake_in
+from tests.sources.canal import servers
+from tests.sources.canal.servers import HandMadeCanal, binlog_of, closed_port, serving
 
 
 class Terminal(io.StringIO):
@@ -48,10 +64,6 @@ def shown_by_progress(stream: io.StringIO, shown: Shown) -> str:
             until(lambda: "name" in stream.getvalue())
     assert log.level == level and not log.handlers
     return stream.getvalue()
-
-
-def log_lines(written: str) -> list[str]:
-    return [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in written.splitlines()]
 
 
 def test_mistyped_path_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +159,9 @@ def test_progress_is_silent_when_quiet_or_off_a_terminal(stream: io.StringIO, sh
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["a terminal", "a file"])
 def test_progress_log_has_a_line_for_each_message(stream: io.StringIO) -> None:
-    first, last = log_lines(shown_by_progress(stream, "log"))
-    assert "segments are decoded" in first and last == "of \\x1b[31ma name"
+    first, last = shown_by_progress(stream, "log").splitlines()
+    assert "segments are decoded" in first
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ of \\x1b\[31ma name", last)
 
 
 def test_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +172,232 @@ def test_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     assert os_user() == f"uid {os.getuid()}"
+
+
+# --- What a run leaves behind for people holds no secret of the configuration ---
+
+
+SECRET = "hunter2-of-the-run"
+
+
+@pytest.fixture
+def home(lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of Dagster, beside a configuration with the secret wherever one may stand."""
+    path = lake.sink.parent / "lakehouse.yaml"
+    document: dict[str, Any] = json.loads(path.read_text())
+    document["storage"] = {"s3": {"access_key_id": "${PLANTED}", "secret_access_key": "${PLANTED}"}}
+    document["lake"]["catalog"] |= {"s3.secret-access-key": "${PLANTED}", "token": "${PLANTED}"}
+    document["lake"]["spark"]["conf"]["spark.hadoop.my.password"] = "${PLANTED}"
+    document["feeds"][0]["policy"] = {"max_quarantined_rows": 0}
+    path.write_text(json.dumps(document))
+    home = tmp_path / "home"
+    for name, value in (("PLANTED", SECRET), ("DAGSTER_HOME", str(home)), ("CDC_LAKEHOUSE_CONFIG", str(path))):
+        monkeypatch.setenv(name, value)
+    return home
+
+
+def stored(home: Path) -> str:
+    """What Dagster has of its runs, and all files of its home."""
+    texts = [path.read_bytes().decode(errors="replace") for path in home.rglob("*") if path.is_file()]
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        for run in instance.get_runs():
+            texts += [repr(run), *(repr(entry) for entry in instance.all_logs(run.run_id))]
+            if run.job_snapshot_id is not None:
+                texts.append(repr(instance.get_job_snapshot(run.job_snapshot_id)))
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_shows_and_stores_no_secret(
+    lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    Sink(lake.sink).checkpoint(10)
+    if fails:
+        lake.run().segments.land([segment("d/a/1/CDC000001.json", state="decoded", events=0)])
+        rejected = Rejected("d/a/1/CDC000001.json", 1, "NotJson", "it is bad", b"{", "d", "a")
+        lake.run().quarantine.replace(lambda _: False, [rejected], NOON)
+    run = call("run", "--json")
+    (feed,) = json.loads(run.stdout)["feeds"]
+    assert feed["run_id"] is not None and (feed["error"] is not None) == fails, feed
+    if fails:
+        assert "quarantined 1 row; " in feed["error"] and feed["exit_code"] == run.exit_code == 1
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            (failed,) = instance.get_runs()
+        assert failed.tags[FAILURE_TAG] == "permanent", "the sensor would retry it"
+    shown = [run.output, run.stderr, call("status").output, caplog.text, stored(home)]
+    # The run is there to be searched.
+    assert lake.name in shown[-1] and feed["run_id"] in shown[-1]
+    assert not [text for text in shown if SECRET in text]
+    files = [path for path in lake.sink.parent.parent.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("kind", ["kafka", "canal"])
+def test_a_source_that_refuses_shows_and_stores_no_secret(
+    lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wait_at_most(monkeypatch, 1)
+    path = lake.sink.parent / "lakehouse.yaml"
+    document = json.loads(path.read_text())
+    refuses = servers.conversation(
+        servers.HANDSHAKE, wire.CLIENT_AUTHENTICATION, servers.refusal("auth failed for user reader")
+    )
+    with serving(refuses) as address:
+        sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
+        sources = {
+            "kafka": {"bootstrap_servers": [closed_port()], "topics": ["t"], "format": "canal-json",
+                      "kafka": {**sasl, "sasl.password": "${PLANTED}"}},
+            "canal": {"addresses": [address], "destination": "example", "user": "reader", "password": "${PLANTED}"},
+        }  # fmt: skip
+        document["feeds"][0]["source"] = {"type": kind, **sources[kind]}
+        document["feeds"][0]["verify"] = {"url": f"mysql://reader:${{PLANTED}}@{closed_port()}"}
+        document["alerts"] = [{
+            "type": "webhook", "url": f"http://{closed_port()}/${{PLANTED}}", "headers": {"Authorization": "${PLANTED}"}
+        }]  # fmt: skip
+        path.write_text(json.dumps(document))
+        calls = [call(*words) for words in (["run", "--json"], ["doctor"], ["status"], ["verify"], ["alerts", "test"])]
+
+    assert calls[0].exit_code, "the source does not refuse"
+    assert json.loads(calls[0].stdout)["feeds"][0]["error"], "the run has no error to show"
+    shown = [*(each.output + each.stderr + repr(each.exception) for each in calls), caplog.text, stored(home)]
+    assert not [text for text in shown if SECRET in text]
+
+
+# --- `canal tail`, and `status` and `plan` of a feed of a Canal server, which disturb no run ---
+
+
+ENTRIES = capture("mysql8.0.12").entries
+
+
+def tail(address: str, *options: str) -> Result:
+    host, _, port = address.rpartition(":")
+    return call("canal", "tail", "--host", host, "--port", port, *options)
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_entries_are_lines() -> None:
+    with serving(HandMadeCanal(ENTRIES)) as address:
+        result = tail(address, "--limit", "6", "--batch-size", "4")
+    assert result.exit_code == 0 and result.stderr == ""
+    found = lines(result)
+    assert [line["batch"] for line in found] == [2, 2, 2, 2, 3, 3]
+    place = {"log_file": "mysql-bin.000001", "gtid": None}
+    text = "create database if not exists cdc character set utf8mb4"
+    ddl = {"kind": "ddl", "database": "cdc", "table": "", "sql": text}
+    assert found[0] == {"batch": 2, **place, "log_offset": 6067, "time_ms": 1795227273000, "parts": [ddl]}
+    assert [found[n]["parts"] for n in (3, 5)] == [[], [{"kind": "end"}]]
+    (row,) = found[4]["parts"]
+    assert (row["kind"], row["op"], row["table"], row["before"], row["key"]) == ("row", "I", "t_all", None, ["id"])
+    assert row["after"]["c_varchar"] == 'vär 中文 😀 "q" \\ \n\t' and row["types"]["c_tiny"] == "tinyint(4)"
+
+
+def test_nothing_is_acknowledged_without_ack() -> None:
+    canal = HandMadeCanal(ENTRIES[:10])
+    with serving(canal) as address:
+        first, second = (tail(address, "--seconds", "1", "--batch-size", "4") for _ in range(2))
+        assert [line["log_offset"] for line in lines(first)] == [line["log_offset"] for line in lines(second)]
+        assert len(lines(first)) == 10 and canal.acked == 0
+        assert len(lines(tail(address, "--limit", "6", "--batch-size", "4", "--ack"))) == 6
+        assert canal.acked == 4, "a batch of which not all was printed"
+        assert len(lines(tail(address, "--seconds", "1", "--ack"))) == 6
+    assert canal.acked == 10
+
+
+def test_unreadable_entry_is_shown() -> None:
+    canal = HandMadeCanal([ENTRIES[0], b"\xff\xff", ENTRIES[1]])
+    with serving(canal) as address:
+        result = tail(address, "--limit", "3")
+    assert result.exit_code == 1
+    bad = lines(result)[1]
+    assert "not an entry of Canal" in bad["error"] and base64.b64decode(bad["entry"]) == b"\xff\xff"
+    assert len(lines(result)) == 3
+
+
+def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_LAKEHOUSE_CANAL_PASSWORD", "hunter2")
+    said: list[Any] = []
+
+    def handler(connection: Any) -> None:
+        connection.sendall(servers.HANDSHAKE)
+        said.append(wire.ClientAuth.FromString(servers.heard(connection).body))
+        connection.sendall(servers.OPENING[2])
+        said.append(wire.Sub.FromString(servers.heard(connection).body))
+        connection.sendall(servers.refusal("no more"))
+
+    with serving(handler) as address:
+        options = ["--user", "u", "--destination", "shop", "--filter", r"a\..*", "--seconds", "0.2"]
+        result = tail(address, *options)
+    assert result.exit_code == 1 and "no more" in result.stderr
+    auth, sub = said
+    assert (auth.username, auth.password) == ("u", scrambled("hunter2", servers.SEED))
+    assert (sub.destination, sub.filter) == ("shop", r"a\..*")
+    assert "hunter2" not in result.output + result.stderr
+
+
+def test_server_that_is_not_there_is_3() -> None:
+    result = tail(closed_port(), "--seconds", "0.2")
+    assert result.exit_code == 3 and "cannot be reached" in result.stderr
+
+
+# --- A feed of a Canal server ---
+
+LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}]).entries
+
+
+def test_status_and_plan_ask_nothing_of_the_destination(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LOG))
+    with serving(server) as address:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        assert "reachable; 0 entries landed\n" in call("status", config=lake.config_path).output
+        lake.run().source.land()
+        server.heard.clear()
+        told = call("status", "--json", config=lake.config_path)
+        assert set(server.heard) == {wire.CLIENT_AUTHENTICATION}
+        planned = call("plan", config=lake.config_path)
+        assert planned.exit_code == 0 and set(server.heard) == {wire.CLIENT_AUTHENTICATION}
+    (feed,) = json.loads(told.stdout)["feeds"]
+    assert feed["landed_entries"] == len(LOG) and feed["landed_position"].startswith("bin.000001:")
+    gone = call("status", config=lake.config_path)
+    assert gone.exit_code == 3 and f"cannot be used; {len(LOG)} entries landed, the last one at" in gone.output
+
+
+def test_run_asks_the_destination_only_with_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    held: list[bool] = []
+    get = Connection.get
+
+    def asked(connection: Connection, size: int, wait_seconds: float) -> wire.Messages:
+        holder = last_holder(lake.lake, lake.name)
+        held.append(holder is not None and not holder.released)
+        return get(connection, size, wait_seconds)
+
+    monkeypatch.setattr(Connection, "get", asked)
+    with serving(HandMadeCanal([])) as address:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        for _ in range(2):
+            assert call("run", config=lake.config_path).exit_code == 0
+    assert held and all(held)
+
+
+def test_quiet_source_is_not_late(tmp_path: Path) -> None:
+    """A server with nothing new shows no time: what counts is the last look that found nothing."""
+    server = HandMadeCanal([])
+    with serving(server) as address, dg.DagsterInstance.ephemeral() as instance:
+        source = {"type": "canal", "destination": "example", "addresses": [address]}
+        lake = lake_in(tmp_path, source=source, start_date="2020-01-01")
+        publish(lake, {"a": 1}, at=before(utc_now(), 180))
+        assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output
+        decision = poll_source(instance, lake.lake, lake.feed, None)
+        assert decision.run_key is None and decision.state is not None and not decision.state.waiting
+        quiet = call("status", "--check", config=lake.config_path)
+        assert (quiet.exit_code, "all is well" in quiet.output) == (0, True), quiet.output
+        server.entries = list(LOG)
+        lake.run().source.land()
+        assert "the cut is 3.0 h old" in call("status", "--check", config=lake.config_path).output

@@ -22,7 +22,6 @@ from cdc_lakehouse import config
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands import doctor
-from cdc_lakehouse.config import load
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sample.shop import write_history
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
@@ -160,7 +159,7 @@ def sample(directory: Path, *options: str) -> Result:
 def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path) -> None:
     result = sample(tmp_path / "demo", "--days", "2")
     assert result.exit_code == 0, result.output
-    (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
+    (feed,) = config.load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
     store = open_store(feed.storage_sink.uri)
     listing = list_sink(store, layout_with(feed.storage_sink.date_separator))
     assert str(read_checkpoint(store, utc_now())) in result.stdout

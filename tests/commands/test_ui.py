@@ -160,12 +160,6 @@ def parsed(text: str) -> dict[tuple[str, Labels], float]:
     return found
 
 
-def metrics(*options: str) -> dict[tuple[str, Labels], float]:
-    done = call("metrics", *options)
-    assert done.exit_code == 0, done.output
-    return parsed(done.stdout)
-
-
 def test_silent_source_is_down_and_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         brokers = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -174,7 +168,7 @@ def test_silent_source_is_down_and_delays_nothing(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
         wait_at_most(monkeypatch, 3)
         monkeypatch.setattr("cdc_lakehouse.commands.metrics._PATIENCE_SECONDS", 0.2)
-        found = metrics()
+        found = parsed(call("metrics").stdout)
         assert (found["source_up", (("feed", lake.name),)], found["up", (("feed", lake.name),)]) == (0, 1)
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 # Results that are kept, what a feed's definitions declare, and the steps of Dagster's runs, each of which else has a
 # process of its own. None is asked for what another feed left.
 _CACHES: Final = {
-    "cdc_lakehouse.assets.resources.CONFIGURATIONS",
-    "cdc_lakehouse.assets.resources._STEPS",
+    "cdc_lakehouse.assets.steps.CONFIGURATIONS",
+    "cdc_lakehouse.assets.steps._STEPS",
     "cdc_lakehouse.duckdb_sql._idle",
 }
 # Of the session's JVM, which lives as long as the process, of libraries' pools, and of connections that a client keeps.

@@ -34,16 +34,16 @@ from pyiceberg.catalog import load_catalog
 
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.common import problem_lines
-from cdc_lakehouse.errors import CdcError, ConfigurationError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.pipeline.holds import find_holds
 from tests.boundaries.change_log import ColumnType, SourceColumn
 from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
-from tests.kit.dagster_feed import AlertSensor, checks, dates, ended, started, table_checks, tick
+from tests.kit.dagster_feed import FAILURE_TAG, AlertSensor, checks, dates, ended, started, table_checks, tick
 from tests.kit.golden_pages import normalized, plain
 from tests.kit.kafka import wait_at_most
-from tests.kit.leases import lease_of
+from tests.kit.leases import lease_of, take_on_a_lost_machine
 from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
 from tests.kit.waiting import clock_at
@@ -277,12 +277,22 @@ class Session:
     def waiting(self) -> str:
         return str({n: [each.segment for each in of] for n, of in self.lake.run().segments.undecoded("file").items()})
 
-    def lease(self, what: str) -> None:
-        if what == "take":
-            self._lease = lease_of(self.lake, "another")
-            self._lease.take()
-        else:
-            self._lease.release()
+    def lease(self, what: str, run: str = "another") -> str:
+        """Given to a run, to the `last` one of Dagster, or what it has is released."""
+        id = self.instance.get_runs(limit=1)[0].run_id if run == "last" else run
+        try:
+            match what:
+                case "lose":
+                    take_on_a_lost_machine(self.lake, id, lambda: self.now)
+                case "take":
+                    lease = lease_of(self.lake, id, lambda: self.now)
+                    lease.take()
+                    self._lease = lease
+                case _:
+                    self._lease.release()
+        except ConcurrentRunError as error:
+            return f"lease: {error}"
+        return ""
 
     def catalog(self, where: str) -> None:
         """The catalog is `away`, and `back`."""
@@ -369,6 +379,10 @@ class Session:
             elif status == "SUCCESS":
                 event = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_SUCCESS.value, "feed")
                 self.instance.report_dagster_event(event, run_id=run.run_id)
+
+    def runs(self) -> str:
+        found = self.instance.get_runs()
+        return f"runs: {', '.join(f'{each.status.name} {each.tags.get(FAILURE_TAG)}' for each in found)}"
 
     @contextlib.contextmanager
     def _dagsters_clock(self) -> Iterator[pytest.MonkeyPatch]:

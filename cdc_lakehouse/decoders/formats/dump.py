@@ -137,8 +137,7 @@ class DumpColumn:
         labels = {label: place for place, label in reversed([*enumerate(of.elements)])}
         self._labels = {"": -1, **labels} if self.kind == "enum" else labels
         has_zone = of.name == "timestamp" and context.zone != context.feed_zone
-        self.zones = (context.zone, context.feed_zone) if has_zone else None
-        """The source and target time zone, for a TIMESTAMP that must be converted."""
+        self._zones = (context.zone, context.feed_zone) if has_zone else None  # Of TIMESTAMPs to be converted.
         # MySQL's name for the character set of a text.
         self._charset = (of.charset if notation.own_charsets else None) or "utf8mb4"
 
@@ -175,6 +174,16 @@ class DumpColumn:
             values = [None if value is None else cell(value) for value in values]
         texts = pa.array([None if value is None else self.text(value) for value in values], pa.string())
         return texts if known is None else texts.take(known.indices)
+
+    def in_feed_zone(self, texts: pa.Array) -> pa.Array:
+        """Convert texts of moments to the feed's zone. Zero dates, and values that readers must report, stay."""
+        if self._zones is None:
+            return texts
+        local, (zone, feed_zone) = try_cast("text", "timestamp"), self._zones
+        known = f"{matches('text', _MOMENT)} AND text >= '0001' AND {local} IS NOT NULL"
+        moved = when(known, text_in_zone(at_zone(local, zone), feed_zone, "length(text)"), "text")
+        found = duckdb_sql.query(f"SELECT {moved} FROM texts", texts=pa.table({"text": texts}))
+        return found.column(0).combine_chunks()
 
 
 class DumpTable(text.Table):
@@ -669,17 +678,8 @@ def decode_rows(pieces: Iterator[bytes], context: DumpContext, *, piece: int = _
 
 def _events(commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch, line: int) -> pa.RecordBatch:
     """Return the events of rows with these columns, the first of which is the one of that number in the file."""
-    count, texts = batch.num_rows, list[pa.Array]()
-    for column, of_rows in zip(columns, batch.columns, strict=False):
-        if column.zones is not None:
-            # Text that is not a timestamp stays: zero dates, and values that the readers must report.
-            local, (zone, feed_zone) = try_cast("text", "timestamp"), column.zones
-            known = f"{matches('text', _MOMENT)} AND text >= '0001' AND {local} IS NOT NULL"
-            moved = when(known, text_in_zone(at_zone(local, zone), feed_zone, "length(text)"), "text")
-            table = pa.table({"text": of_rows})
-            of_rows = duckdb_sql.query(f"SELECT {moved} FROM texts", texts=table).column(0).combine_chunks()
-        texts.append(of_rows)
-    problem, value = batch.column("problem"), batch.column("value")
+    texts = [column.in_feed_zone(of_rows) for column, of_rows in zip(columns, batch.columns, strict=False)]
+    problem, value, count = batch.column("problem"), batch.column("value"), batch.num_rows
     events = [pa.repeat("R", count), pa.repeat(pa.scalar(commit_ts, pa.int64()), count), pa.nulls(count, pa.string())]
     names = [column.name for column in columns]
     events.append(row_images(names, texts, count))
