@@ -31,7 +31,6 @@ def key_in_feed(feed: FeedConfig, *parts: str) -> dg.AssetKey:
 
 
 def belongs_to_feed(feed: FeedConfig, key: dg.AssetKey) -> bool:
-    """Whether the key is of an asset of the feed."""
     return key.has_prefix(key_in_feed(feed).path)
 
 

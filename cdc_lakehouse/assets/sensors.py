@@ -137,7 +137,6 @@ def poll_source(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, curs
 
 
 def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
-    """Return the tags of a run that processes what is new."""
     return {FEED_TAG: feed.name} | ({ATTEMPT_TAG: str(attempt)} if attempt else {})
 
 

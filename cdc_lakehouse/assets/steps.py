@@ -567,7 +567,6 @@ def _equals_source(feed: FeedConfig) -> dg.AssetSelection:
 
 
 def scheduled_job(name: str, selection: dg.AssetSelection, description: str, cron: str | None) -> dg.Definitions:
-    """Define a job of assets or checks, and its schedule, if it has one."""
     job = dg.define_asset_job(name, selection, description=description, executor_def=dg.in_process_executor)
     if cron is None:
         return dg.Definitions(jobs=[job])

@@ -45,7 +45,6 @@ _Options = ParamSpec("_Options")
 
 
 def exit_code(error: CdcError) -> int:
-    """Return the exit code of a command that ended with the error."""
     return next((code for error_class, code in _CODES.items() if isinstance(error, error_class)), HELD)
 
 
@@ -177,7 +176,6 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print a document as indented JSON."""
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 

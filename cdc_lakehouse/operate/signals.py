@@ -45,7 +45,6 @@ class Notification:
     event: Literal["opened", "reminder", "over"] = "opened"
 
     def document(self) -> dict[str, Any]:
-        """Return what is sent to receivers."""
         problem = {name: getattr(self.problem, name) for name in ("feed", "kind", "subject", "text")}
         since = datetime.datetime.fromtimestamp(self.since, datetime.UTC)
         return {"event": self.event, **problem, "since": since.isoformat(timespec="seconds")}

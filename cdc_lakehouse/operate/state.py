@@ -241,7 +241,6 @@ class TableHealth:
 
 
 def health_document(health: TableHealth) -> dict[str, Any]:
-    """Return a table's health as JSON documents contain it."""
     shown = {name: getattr(health, name) for name in ("files", "bytes", "average_bytes", "delete_ratio", "snapshots")}
     at = None if health.compacted_at is None else health.compacted_at.isoformat()
     return {**shown, "delete_ratio": round(health.delete_ratio, 4), "compacted_at": at}
@@ -346,7 +345,6 @@ class FeedState(FeedRun):
 
     @functools.cached_property
     def event_count(self) -> int:
-        """The rows of the `events` table."""
         table = self.lake.load(system_table(self.feed.name, "events"))
         return 0 if table is None else row_count(table, table.current_snapshot())
 

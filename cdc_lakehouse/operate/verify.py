@@ -194,7 +194,6 @@ class Differences:
                 self.shown.append(Difference(kind, of_key, columns, *first))
 
     def _differing(self, source: Row, lake: Row) -> tuple[str, ...]:
-        """Return the columns whose values differ."""
         columns = zip(self.columns, source[1:], lake[1:], strict=True)
         return tuple(name for (name, type), theirs, ours in columns if not _is_same(type, theirs, ours))
 
