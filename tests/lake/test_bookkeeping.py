@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ def test_count_of_removed_events_in_another_form_is_refused(lake: TestLake, said
     lake.lake.catalog.create_table(events, pa.schema({"op": pa.string()}), properties={"cdc.superseded": said})
     with pytest.raises(StoredFormError, match=r"property cdc\.superseded of the events of feed .* cannot be read"):
         own.removal_of(lake.lake, lake.name)
+
+
+CASES = Path(__file__).parent / "cases"
 
 
 # --- Segments ---
@@ -154,7 +159,7 @@ def step(run: own.Quarantine, what: str) -> None:
     )
 
 
-@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/quarantine.txt"), ids=str)
+@pytest.mark.parametrize("case", read_cases(CASES / "quarantine.txt"), ids=str)
 def test_quarantine_after_steps(tmp_path: Path, case: Case, update: bool) -> None:
     quarantine, states = runs(own.Quarantine, tmp_path), list[str]()
     for what in case.own:
@@ -203,159 +208,97 @@ def test_quarantine_ids_stay_with_place_and_bytes(tmp_path: Path) -> None:
     assert own.Quarantined("s", 1, "BadLine", "m", b"a", state="open", quarantined_at=NOON).id == "3a2827c09e5c"
 
 
-# --- Cuts ---
+# --- Cuts, and the history of schemas ---
 
 HOUR = datetime.timedelta(hours=1)
 
 
-def row(checkpoint_ts: int, table: str, rows: int = 1) -> own.CutRow:
-    return own.CutRow(checkpoint_ts, "d", table, 2**62, rows, NOON)
+class Cuts:
+    """Each step is another run's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._run = directory, runs(own.Checkpoints, directory)
+
+    def row(self, table: str, rows: int = 1, snapshot: int | None = 2**62, *, hours: int = 0) -> own.CutRow:
+        return own.CutRow(0, "d", table, snapshot, rows, NOON + hours * HOUR)
+
+    def publish(self, at: int, *rows: own.CutRow, **cut: Any) -> None:
+        run = self._run()
+        run.publish(own.Cut(at, **cut), [replace(row, checkpoint_ts=at) for row in rows])
+        assert (run.last(), shown_cuts(run)) == (self._run().last(), shown_cuts(self._run()))
+
+    def last(self) -> own.Cut:
+        return self._run().last()
+
+    def cuts(self) -> str:
+        return shown_cuts(self._run())
+
+    def forget(self, hours: int, *, dry_run: bool = False) -> int:
+        return self._run().forget(NOON + hours * HOUR, dry_run=dry_run)
+
+    def named(self, hours: int) -> set[int]:
+        return self._run().named_snapshots(NOON + hours * HOUR)
+
+    def show_instead(self, old: int, new: int) -> bool:
+        return self._run().show_instead("d", "t", {old: new})
+
+    def rewrite(self) -> str:
+        rewrite(stored(self._directory, "checkpoints"))
+        return self.snapshots()
+
+    def snapshots(self) -> str:
+        table = stored(self._directory, "checkpoints")
+        return f"{len(table.snapshots())} snapshots, {len(table.metadata.metadata_log)} commits"
+
+    def lose_files(self) -> None:
+        for file in self._directory.rglob("*.parquet"):
+            file.unlink()
 
 
-def cut_rows(run: own.Checkpoints, checkpoint_ts: int) -> list[own.CutRow]:
-    return sorted(run.rows(checkpoint_ts), key=lambda row: row.table)
+def shown_cuts(run: own.Checkpoints) -> str:
+    cuts = {at: sorted((row.table, row.row_count, row.snapshot_id or 0) for row in run.rows(at)) for at in (10, 20, 30)}
+    assert [at for at, rows in cuts.items() if rows] == run.published()
+    return repr(cuts).replace(str(2**62), "2**62")
 
 
-def test_cuts_replace_those_of_their_checkpoint(tmp_path: Path) -> None:
-    checkpoints = runs(own.Checkpoints, tmp_path)
-    run = checkpoints()
-    run.publish(own.Cut(10), [row(10, "a"), row(10, "b")])
-    empty = own.CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
-    run.publish(own.Cut(20, batch=1, held=(("x", "y"),)), [row(20, "a", 5), empty])
-    assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), empty]
-    run.publish(own.Cut(20, batch=2), [row(20, "a", 7), row(20, "b", 8)])
-    # Made, and three cuts: readers of the current snapshot never see a cut half replaced.
-    assert len(stored(tmp_path, "checkpoints").metadata.metadata_log) == 3
-    for seen in (run, checkpoints()):
-        assert seen.last() == own.Cut(20, batch=2)
-        assert cut_rows(seen, 10) == [row(10, "a"), row(10, "b")]
-        assert cut_rows(seen, 20) == [row(20, "a", 7), row(20, "b", 8)]
-    for file in tmp_path.rglob("*.parquet"):
-        file.unlink()
-    assert checkpoints().last() == own.Cut(20, batch=2), "the newest cut needs no data file"
-    with pytest.raises(FileNotFoundError):
-        checkpoints().rows(10)
+class Histories:
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._run = directory, runs(own.SchemaHistory, directory)
+        names = (CREATE, DROP, ADD_COLUMN, base.RENAME, base.TRUNCATE, base.DROP_DATABASE)
+        self.CREATE, self.DROP, self.ADD_COLUMN, self.RENAME, self.TRUNCATE, self.DROP_DATABASE = names
+        self.change, self.columns, self.replace, self.ID = change, [ID, *map(text, "xyz")], replace, ID
+
+    def record(self, *changes: own.SchemaChange, late: bool = False) -> list[str]:
+        run = self._run()
+        made, again = run.record(changes, LATER if late else NOON), self._run()
+        assert again.history.versions == run.history.versions and again.changes == run.changes
+        return [f"{version.commit_ts} {version.effect}" for version in made]
+
+    def lives(self) -> Iterator[str]:
+        for id, life in self._run().history.incarnations().items():
+            of_life = ((v.name, v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions)
+            yield f"{id}: {', '.join(' '.join(map(str, version)) for version in of_life)}"
+
+    def rows(self, *columns: str) -> Iterator[str]:
+        """What people see; of a change whether it is stored, of times by how many hours they are late."""
+        table = stored(self._directory, "schema_history")
+        for row in [] if table is None else sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["number"]):
+            row |= {"change": row["change"] is not None, "applied_at": (row["applied_at"] - NOON) // HOUR}
+            row["repeats"] = Counter(each["change"] for each in row["repeats"] or ())
+            yield "; ".join(str(row[name]) for name in ("number", *columns))
 
 
-def test_newest_cut_is_found_after_another_writers_rewrite(tmp_path: Path) -> None:
-    checkpoints = runs(own.Checkpoints, tmp_path)
-    cut = own.Cut(20, 3, 2, "s", (("d.t#1", "it's held"),))
-    checkpoints().publish(own.Cut(10), [row(10, "a")])
-    checkpoints().publish(cut, [row(20, "a")])
-    rewrite(stored(tmp_path, "checkpoints"))
-    assert len(stored(tmp_path, "checkpoints").snapshots()) == 1
-    assert checkpoints().last() == cut and checkpoints().published() == [10, 20]
-    checkpoints().publish(replace(cut, held=()), [row(20, "a", 5), row(20, "t")])
-    assert cut_rows(checkpoints(), 20) == [row(20, "a", 5), row(20, "t")]
-
-
-def test_old_cuts_are_forgotten_but_newest_and_held_tables(tmp_path: Path) -> None:
-    checkpoints = runs(own.Checkpoints, tmp_path)
-
-    def publish(ts: int, *rows: own.CutRow) -> None:
-        checkpoints().publish(own.Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
-
-    publish(10, own.CutRow(10, "d", "t", 1, 5, NOON), own.CutRow(10, "d", "held", 2, 5, NOON))
-    publish(20, own.CutRow(20, "d", "t", 3, 5, NOON + HOUR))
-    publish(30, own.CutRow(30, "d", "t", 4, 6, NOON + 2 * HOUR))
-    now = checkpoints()
-    assert now.named_snapshots(NOON + HOUR) == {2, 3, 4}
-    assert now.forget(NOON + HOUR, dry_run=True) == 1
-    last = now.last()
-    assert now.forget(NOON + 9 * HOUR) == 2
-    now = checkpoints()
-    assert now.last() == last
-    assert [[row.snapshot_id for row in now.rows(ts)] for ts in (10, 20, 30)] == [[2], [], [4]]
-    assert not now.show_instead("d", "t", {3: 9})
-    assert now.show_instead("d", "t", {4: 9})
-    now = checkpoints()
-    assert now.last() == last and now.rows(30) == [own.CutRow(30, "d", "t", 9, 6, NOON + 2 * HOUR)]
-    assert now.forget(NOON + 9 * HOUR) == 0
-
-
-# --- The history of schemas ---
-
-STORY = [
-    change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
-    change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x")),
-    change(30, "b", base.RENAME, "RENAME TABLE d.a TO d.b", ID, text("x")),
-    change(40, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
-    change(50, "b", base.TRUNCATE, "TRUNCATE TABLE b", ID, text("x")),
-    change(60, "a", DROP, "DROP TABLE a"),
-    change(70, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY, y VARCHAR(20))", ID, text("y")),
-]
-INCARNATIONS = {
-    "d.a#1": [("d.a", 10, "create", ["id"]), ("d.a", 20, "evolve", ["id", "x"]), ("d.b", 30, "move", ["id", "x"]),
-              ("d.b", 50, "empty", ["id", "x"])],
-    "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
-    "d.a#3": [("d.a", 70, "create", ["id", "y"])],
-}  # fmt: skip
-
-
-def incarnations(history: own.SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
-    return {
-        id: [(str(v.name), v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions]
-        for id, life in history.history.incarnations().items()
-    }
-
-
-def history_rows(directory: Path) -> list[dict[str, Any]]:
-    rows = stored(directory, "schema_history").scan().to_arrow().to_pylist()
-    return sorted(rows, key=lambda row: row["number"])
-
-
-def test_schema_history_is_read_as_recorded(tmp_path: Path) -> None:
-    history = runs(own.SchemaHistory, tmp_path)
-    assert history().record([], NOON) == [] and stored(tmp_path, "schema_history") is None
-    first = history()
-    made = first.record(STORY, NOON)
-    assert [version.commit_ts for version in made] == [10, 20, 30, 40, 50, 60, 70]
-    assert incarnations(first) == incarnations(history()) == INCARNATIONS
-    assert history().history.versions == first.history.versions == made
-    assert history().changes.keys() == {each.origin for each in STORY}
-    renamed = history_rows(tmp_path)[2]
-    shown = renamed["statement"], renamed["effect"], renamed["previous_table"], renamed["primary_key"]
-    assert shown == ("RENAME TABLE d.a TO d.b", "move", "a", ["id"])
-    assert renamed["columns"] == [
-        {"id": 1, "name": "id", "type": "bigint", "nullable": False, "key": True, "initial_default": None},
-        {"id": 2, "name": "x", "type": "varchar(20)", "nullable": True, "key": False, "initial_default": None},
-    ]
-
-
-def test_schema_history_restarts_without_changes_add_no_rows(tmp_path: Path) -> None:
-    history = runs(own.SchemaHistory, tmp_path)
-    history().record(STORY, NOON)
-    before = history().history.versions
-    for restart in range(100, 140):
-        again = replace(change(restart, "a", 0, "", ID, text("y")), kind="columns")
-        assert history().record([again], LATER) == []
-    rows = history_rows(tmp_path)
-    assert history().history.versions == before and len(rows) == len(STORY)
-    assert {each["change"] for row in rows for each in row["repeats"]} == {None}, "a place and a time, no columns"
-    assert len(history().changes) == len(STORY) + 40, "their files are not read again"
-    # After a change that comes late, from before the restarts, the schema that they show is a change.
-    late = change(120, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN z VARCHAR(20)", ID, text("y"), text("z"))
-    made = history().record([replace(late, commit_ts=119, origin="late")], LATER)
-    assert [version.commit_ts for version in made] == [119]
-    assert [each.commit_ts for each in history().history.versions][-2:] == [119, 120]
-
-
-def test_late_change_keeps_times_of_applied_ones(tmp_path: Path) -> None:
-    history = runs(own.SchemaHistory, tmp_path)
-    history().record([STORY[0], *STORY[2:]], NOON)
-    made = history().record([STORY[1]], LATER)
-    assert [(version.commit_ts, version.effect) for version in made] == [(20, "evolve")]
-    applied = {row["origin"]: row["applied_at"] for row in history_rows(tmp_path)}
-    assert applied == {each.origin: LATER if each is STORY[1] else NOON for each in STORY}
-
-
-def test_change_of_several_tables_is_stored_once(tmp_path: Path) -> None:
-    history = runs(own.SchemaHistory, tmp_path)
-    gone = change(20, "", base.DROP_DATABASE, "DROP DATABASE d")
-    history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
-    rows = [row for row in history_rows(tmp_path) if row["origin"] == gone.origin]
-    assert [(row["table"], row["change"] is not None) for row in rows] == [("", True), ("a", False), ("b", False)]
-    assert {life.dropped_ts for life in history().history.incarnations().values()} == {20}
+@pytest.mark.parametrize("case", read_cases(*(CASES / f"{name}.txt" for name in ("cuts", "history"))), ids=str)
+def test_cuts_and_histories_after_steps(tmp_path: Path, case: Case, update: bool) -> None:
+    play, results = {"cuts": Cuts, "history": Histories}[case.file.stem](tmp_path), list[str]()
+    names = {name: getattr(play, name) for name in dir(play) if not name.startswith("_")}
+    for line in case.own:
+        try:
+            found = eval(line, names)
+        except FileNotFoundError:
+            found = "FileNotFoundError"
+        results += [] if found is None else [str(found)] if not isinstance(found, Iterator) else list(found)
+    case.compare(results, update=update)
 
 
 # --- The frontier ---
