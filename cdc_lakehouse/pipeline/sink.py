@@ -9,7 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -156,7 +156,7 @@ class Sink(LogSource):
             self._schemas = SchemaFiles(run, listing.schemas)
             taken = TakenNames.of(run.feed.tables, self._schemas.history, run.last_cut.checkpoint_ts)
             last = check_last_files(run, listing, self._checkpoint_ts)
-            if since is not None and not last.missing.keys() <= missing:
+            if since is not None and not last.faults[problems.MISSING_FILE].keys() <= missing:
                 reason = "an index file names a data file that is not where it is expected"
             elif since is not None and since.settings != walk.settings_digest(run.feed, taken.earlier):
                 reason = "other names of tables are taken, for tables were renamed"
@@ -267,20 +267,20 @@ class Sink(LogSource):
         """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only
         cover what is new: where directories could not be listed before, it is complete."""
         run, directory, file = self._run, problems.UNREADABLE_DIRECTORY, problems.MISSING_FILE
-        faults = [
-            (directory, each.path, f"the directory cannot be listed: {each.reason}") for each in listing.unreadable
+        unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
+        rejected = [
+            Rejected(path, None, error_class, reason, None, *self._schemas.name_at(path))
+            for error_class, faults in {directory: unlisted, **last.faults}.items()
+            for path, reason in faults.items()
         ]
-        faults += [(problems.UNREADABLE_INDEX, *each) for each in last.unreadable.items()]
-        faults += [(file, *each) for each in last.missing.items()]
-        rejected = [Rejected(path, None, of, why, None, *self._schemas.name_at(path)) for of, path, why in faults]
         missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == file}
         found = run.segments.known(missed) | {each.path for each in listing.data}
         seen = {problems.UNREADABLE_INDEX: last.judged, file: found}
-        run.quarantine.replace(
-            lambda row: row.error_class == directory or row.segment in seen.get(row.error_class, ()),
-            rejected,
-            run.clock(),
-        )
+
+        def is_resolved(row: Quarantined) -> bool:
+            return row.error_class == directory or row.segment in seen.get(row.error_class, ())
+
+        run.quarantine.replace(is_resolved, rejected, run.clock())
 
     # --- What a sensor and a status see ---
 
@@ -333,21 +333,18 @@ class Sink(LogSource):
 def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
     """Return the files without those of dates whose segments were summarized, and the paths of such files that were
     written since."""
-    summaries = run.segments.summarized()
-    others: list[DataFile] = []
-    late: list[str] = []
+    summaries, passed = run.segments.summarized(), dict[str, Segment]()
     for file in files:
         summary = summaries.get(TableName(file.database, file.table))
-        if summary is None or file.feed_date is None or file.feed_date > (summary.feed_date or ""):
-            others.append(file)
-        elif summary.modified_at is not None and file.modified > summary.modified_at:
-            late.append(file.path)
+        if summary is not None and file.feed_date is not None and file.feed_date <= (summary.feed_date or ""):
+            passed[file.path] = summary
     for date in sorted(run.dates):
         if any(date <= (summary.feed_date or "") for summary in summaries.values()):
             message = f"{date} cannot be decoded again: it is no longer known what its segments were"
             advice = "they were removed by maintenance.keep_segments_days; their events are there, untouched"
             raise SourceError(message, feed=run.feed.name, advice=advice)
-    return others, late
+    late = [f.path for f in files if f.path in passed and f.modified > (passed[f.path].modified_at or f.modified)]
+    return [file for file in files if file.path not in passed], late
 
 
 def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, taken: TakenNames) -> Iterable[Segment]:
@@ -547,14 +544,12 @@ _WEST: Final = datetime.timedelta(hours=12)
 """How far the date of a sink may be behind the date in UTC."""
 
 
-@dataclass(frozen=True)
-class LastFiles:
-    """What index files say about last data files. `missing` are files that should exist and do not, `unreadable` are
-    index files that name none (sentences by path). `judged` are all index files for which that is known, including
-    those that no longer exist."""
+class LastFiles(NamedTuple):
+    """What index files say about last data files. `faults` are sentences by path: of data files that should exist and
+    do not, and of index files that name none. `judged` are all index files for which that is known, including those
+    that no longer exist."""
 
-    missing: Mapping[str, str]
-    unreadable: Mapping[str, str]
+    faults: Mapping[str, Mapping[str, str]]
     judged: Set[str]
 
 
@@ -596,7 +591,7 @@ def check_last_files(run: FeedRun, listing: Listing, checkpoint_ts: int) -> Last
             judged.add(path)
         except SourceError:
             continue  # The next run looks again.
-    return LastFiles(missing, unreadable, judged)
+    return LastFiles({problems.MISSING_FILE: missing, problems.UNREADABLE_INDEX: unreadable}, judged)
 
 
 def quarantine_expired(

@@ -92,7 +92,7 @@ def _schema_files() -> list[Variant]:
     plain = SchemaChange(_TS, DATABASE, "", 1, "CREATE DATABASE `shop`", (), "")
 
     # Without a checksum, so that more than that is looked at.
-    found = SchemaFilePath("schema", "", _TS, None, "")
+    found = SchemaFilePath("schema", "", _TS, None)
 
     def read(content: bytes) -> None:
         change = asdict(read_schema_file(_stored({"schema": content}), found))

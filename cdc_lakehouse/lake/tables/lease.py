@@ -153,16 +153,11 @@ class Lease:
 
 
 def take_when_free(
-    lake: Lake,
-    feed: str,
-    run: str,
-    clock: Callable[[], datetime.datetime],
-    patience: datetime.timedelta,
+    lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime], patience: datetime.timedelta,
     waits_for: Callable[[Holder], bool] = lambda _: True,
-) -> Lease:
-    """Take the lease of a feed, waiting up to `patience` for holders for which `waits_for` is true.
-
-    Raises as `Lease.take` does."""
+) -> Lease:  # fmt: skip
+    """Take the lease of a feed, waiting up to `patience` for holders for which `waits_for` is true. Raises as
+    `Lease.take` does."""
     end = time.monotonic() + patience.total_seconds()
     while True:
         lease = Lease(lake, feed, run, clock)

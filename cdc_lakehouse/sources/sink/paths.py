@@ -99,7 +99,6 @@ class SchemaFilePath:
     directory: str
     version: int
     checksum: int | None
-    etag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def classify(
         elif match := _SCHEMA_FILE.fullmatch(path):
             version, checksum = int(match["version"] or match["old"]), match["checksum"]
             checked = None if checksum is None else int(checksum)
-            listing.schemas.append(SchemaFilePath(path, match["directory"], version, checked, found.etag))
+            listing.schemas.append(SchemaFilePath(path, match["directory"], version, checked))
         elif match := _INDEX_FILE.fullmatch(path):
             listing.indexes.append(IndexFile(path, match["directory"], match["dispatcher"], found.etag, found.modified))
         else:
