@@ -21,7 +21,7 @@ from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, Signals
 from tests import lake as base
 from tests.boundaries import small_tables as own
-from tests.kit.case_files import Case, read_cases
+from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.lakes import TestLake
 from tests.kit.other_writer import rewrite
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, LATER, NOON, change, runs, segment, stored, text
@@ -72,59 +72,42 @@ def test_segments_through_their_states(tmp_path: Path) -> None:
         assert seen.rows.num_rows == 4 and seen.undecoded("file") == {2: [second], 4: [again]}
 
 
-def test_segments_of_tables_include_those_of_any_table(tmp_path: Path) -> None:
-    segments = runs(own.segments.Segments, tmp_path)
-    run = segments()
-    offsets = own.segments.Segment(
-        segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1
-    )
-    run.land([A, segment("d/u/1/CDC000001.json"), offsets])
-    assert run.select(own.segments.may_hold([own.TableName("d", "t")])) == [A, offsets]
-    assert run.select(own.segments.may_hold([])) == [offsets]
-
-
-def test_gaps_are_of_a_directory_and_dispatcher() -> None:
-    numbers = {("d/t/1", None): (1, 2), ("d/t/2", None): (2,), ("d/t/3/2026-06-01", "8"): (1,),
-               ("d/t/3/2026-06-01", "9"): (2, 4)}  # fmt: skip
-    rows = [
-        segment(f"{path}/{dispatcher}-{index}", file_index=index, dispatcher=dispatcher)
-        for (path, dispatcher), indexes in numbers.items()
-        for index in indexes
-    ]
-    gaps = own.segments.index_gaps(own.segments.as_rows(rows))
-    assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
-    assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
-
-
-def replayed(row: own.segments.Segment, *batches: int) -> own.segments.Segment:
+def replayed(first: int, *batches: int, **fields: Any) -> own.segments.Segment:
+    """`A` in its first batch, and decoded again in others, each after a commit with the snapshot 100 + batch."""
+    row = replace(A, batch=first, **fields)
     for batch in batches:
         appended = own.segments.Appended(batch - 1, frozenset(), 100 + batch)
         row = own.segments.replayed_segment(replace(row, state="decoded"), batch, appended, NOON)
     return row
 
 
-def test_content_is_found_by_applied_batch() -> None:
-    twice = replayed(replace(A, batch=3), 5, 9)
-    assert own.segments.contents_of(twice.replaces) == [(3, 105), (5, 109)]
-    assert [own.segments.applied_content(twice, batch) for batch in (2, 3, 4, 5, 8)] == [None, 105, 105, 109, 109]
-    # What landed and is in no commit has left nothing; who applied a commit that is not marked is not known.
-    unmarked, marked = (own.segments.Appended(n, frozenset({done}), 90) for n, done in ((8, 7), (9, 9)))
-    assert own.segments.replaced_contents(replace(twice, state="landed"), unmarked) == twice.replaces
-    thrice = own.segments.replaced_contents(twice, marked)
-    assert own.segments.contents_of(thrice) == [(3, 105), (5, 109), (9, 90)]
-    assert own.segments.replaced_contents(A, own.segments.Appended()) == "[]"
-    often = replayed(replace(A, batch=1), *range(2, 20))
-    assert len(own.segments.contents_of(often.replaces)) == 8, "the oldest are not kept"
-    assert [own.segments.applied_content(often, batch) for batch in (0, 1, 11, 12, 18)] == [None, 0, 0, 113, 119]
+def gaps(**numbers: tuple[int, ...]) -> dict[str, tuple[Any, ...]]:
+    """The missing numbers, by the place of a file: `VERSION_DISPATCHER`."""
+    rows = [
+        segment(f"d/t/{version[1:]}/{dispatcher}-{index}", file_index=index, dispatcher=dispatcher or None)
+        for place, indexes in numbers.items()
+        for version, _, dispatcher in [place.partition("_")]
+        for index in indexes
+    ]
+    found = own.segments.index_gaps(own.segments.as_rows(rows))
+    return {str(gap): (gap.missing, gap.table, gap.table_version) for gap in found}
 
 
-def test_other_content_is_known_however_often_it_lands() -> None:
-    row = replayed(replace(A, batch=1), *range(2, 20))
-    assert not own.segments.has_other_content(row)
-    row = replace(row, etag="other")
-    for batch in range(20, 40):
-        assert own.segments.has_other_content(row) and not own.segments.has_other_content(replace(row, kind="dump"))
-        row = replayed(row, batch)
+def holding(*tables: str) -> list[str]:
+    offsets = replace(A, segment="offsets", kind="offsets", database=None, table=None)
+    rows = own.segments.as_rows([A, segment("d/u/1/CDC000001.json"), offsets])
+    may_hold = own.segments.may_hold(own.TableName("d", table) for table in tables)
+    return rows.filter(may_hold)["segment"].to_pylist()
+
+
+@pytest.mark.parametrize("case", read_cases(CASES / "segments.txt"), ids=str)
+def test_rows_of_segments_answer(case: Case, update: bool) -> None:
+    names = ("Appended", "applied_content", "contents_of", "has_other_content", "replaced_contents")
+    known = {name: getattr(own.segments, name) for name in names}
+    case.compare(
+        evaluated(case, {**known, "gaps": gaps, "holding": holding, "replayed": replayed, "replace": replace}),
+        update=update,
+    )
 
 
 # --- Quarantine ---
