@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun, append_files
-from cdc_lakehouse.pipeline.source import Batches, Landed, Source
+from cdc_lakehouse.pipeline.source import Landed, Source
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
@@ -153,7 +153,6 @@ class DumpSource(Source):
     def land(self) -> Landed:
         run = self._run
         run.require_no_gap(self.load_ts[0])
-        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         tables, segments = self._wanted_tables(), list[Segment]()
         for table in tables:
             at, files = self._at(table), [astuple(each.stored) for each in table.files]
@@ -161,13 +160,12 @@ class DumpSource(Source):
             for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
                 segments.append(Segment(
                     segment=_segment_name(at, path), kind=DUMP, database=table.name.database, table=table.name.table,
-                    table_version=at, size=size, etag=etag, modified_at=modified, batch=batches.of_file(size),
+                    table_version=at, size=size, etag=etag, modified_at=modified, batch=0,
                     state=LANDED, landed_at=run.landed_at,
                 ))  # fmt: skip
         known = run.segments.known(segment.segment for segment in segments)
-        new = tuple(segment for segment in segments if segment.segment not in known)
-        if new:
-            run.segments.land(new)
+        left = (segment for segment in segments if segment.segment not in known)
+        if new := run.land_files(left, _MAX_FILES, _MAX_BYTES):
             run.log.info("landed %s of %s of the dump", plural(len(new), "file"), plural(len(tables), "table"))
         return Landed(new)
 
@@ -295,7 +293,7 @@ class DumpSource(Source):
         if missing := self._missing(segments):
             message = f"the dump no longer has {plural(len(missing), 'file')} that it was loaded from"
             raise SourceError(message, feed=self._run.feed.name, segment=missing[0], advice=_WAY_OUT)
-        return self._run.land_again(segments, Batches(self._run.segments.batch + 1, _MAX_FILES, _MAX_BYTES))
+        return self._run.land_again(segments, _MAX_FILES, _MAX_BYTES)
 
     @property
     def load_ts(self) -> Sequence[int]:

@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables.schema_history import Frontiers, SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Appended, Archive, Segment, Segments, SourceFiles, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.feed_tables import is_taken
-from cdc_lakehouse.pipeline.source import Batches, LogSource
+from cdc_lakehouse.pipeline.source import LogSource
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 if TYPE_CHECKING:
@@ -179,14 +179,23 @@ class FeedRun:
         """Return which batches are in `events` now; needs no Spark."""
         return Appended.of(self.lake.load(system_table(self.feed.name, "events")))
 
-    def land_again(self, segments: Sequence[Segment], batches: Batches) -> Sequence[Segment]:
-        """Land decoded files again, in these batches: the next run decodes them. Gives what landed."""
-        if not segments:
-            return []
+    def land_files(self, segments: Iterable[Segment], max_files: int, max_bytes: int) -> tuple[Segment, ...]:
+        """Land files in new batches, each of which is one commit and does not exceed the limits. Gives what landed."""
+        batch, files, size, landed = self.segments.batch + 1, 0, 0, list[Segment]()
+        for segment in segments:
+            if files and (files == max_files or size + segment.size > max_bytes):
+                batch, files, size = batch + 1, 0, 0
+            files, size = files + 1, size + segment.size
+            landed.append(replace(segment, batch=batch))
+        if landed:
+            self.segments.land(landed)
+        return tuple(landed)
+
+    def land_again(self, segments: Sequence[Segment], max_files: int, max_bytes: int) -> Sequence[Segment]:
+        """Land decoded files again: the next run decodes them. Gives what landed."""
         appended = self.appended()
-        again = [replayed_segment(each, batches.of_file(each.size), appended, self.landed_at) for each in segments]
-        self.segments.land(again)
-        return again
+        again = (replayed_segment(segment, 0, appended, self.landed_at) for segment in segments)
+        return self.land_files(again, max_files, max_bytes)
 
     @functools.cached_property
     def events(self) -> Events:

@@ -34,7 +34,7 @@ from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles, attempt
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
-from cdc_lakehouse.pipeline.source import Batches, JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, read_in_parts
 from cdc_lakehouse.sources.sink import listing as walk
@@ -104,11 +104,9 @@ class Sink(LogSource):
             ("not read, because the rows of their date were removed before", late, 1),
         ):
             faults += [f"{why}: {listed(unread, 'file', most)}"] if unread else []
-        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
-        new = tuple(_new_segments(run, wanted, batches, taken))
+        new = run.land_files(_new_segments(run, wanted, taken), source.max_files, source.max_bytes)
         if new:
-            run.segments.land(new)
-            run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), batches.number)
+            run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), new[-1].batch)
         self._quarantine_missing(listing, last)
         # The state of the listing is last: when a run dies before, the next one lists from an older state, and finds
         # all of this again. Everything that the next run does not list again has landed.
@@ -255,7 +253,7 @@ class Sink(LogSource):
             message = f"cannot decode {plural(len(unreadable), 'segment')} again: {reason}"
             advice = "restore them; a file whose content changed is taken by the next run, without being asked"
             raise SourceError(message, feed=run.feed.name, segment=segment, advice=advice)
-        return run.land_again(segments, Batches(run.segments.batch + 1, source.max_files, source.max_bytes))
+        return run.land_again(segments, source.max_files, source.max_bytes)
 
     def checkpoint_ts(self) -> int:
         return self._checkpoint_ts
@@ -347,9 +345,9 @@ def _without_summarized(run: FeedRun, files: Sequence[DataFile]) -> tuple[list[D
     return [file for file in files if file.path not in passed], late
 
 
-def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, taken: TakenNames) -> Iterable[Segment]:
-    """Yield the segments of new and changed files, and those of the dates to decode again. Raises `SourceError` when a
-    date cannot be decoded again completely: its events are replaced."""
+def _new_segments(run: FeedRun, files: Sequence[DataFile], taken: TakenNames) -> Iterable[Segment]:
+    """Yield the segments of new and changed files, and those of the dates to decode again, without their batches.
+    Raises `SourceError` when a date cannot be decoded again completely: its events are replaced."""
     expired: list[Segment] = []
     if run.dates:
         present = {file.path for file in files}
@@ -373,11 +371,11 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], batches: Batches, tak
             segment=file.path, kind=FILE, database=file.database, table=file.table, table_version=file.version,
             physical_partition=file.physical_partition, feed_date=file.feed_date, dispatcher=file.dispatcher,
             file_index=file.index, size=file.size, etag=file.etag, modified_at=file.modified,
-            batch=batches.of_file(file.size), state=LANDED, landed_at=run.landed_at,
+            batch=0, state=LANDED, landed_at=run.landed_at,
             replaces=None if old is None else lake_segments.replaced_contents(old, appended()),
         )  # fmt: skip
     for row in expired:
-        yield lake_segments.replayed_segment(row, batches.of_file(row.size), appended(), run.landed_at)
+        yield lake_segments.replayed_segment(row, 0, appended(), run.landed_at)
 
 
 # What is known of files beside their rows: parts that are missing, rows that came again, columns of csv, schemas.

@@ -212,24 +212,6 @@ class LogSource(Source):
         return "", None
 
 
-@dataclass
-class Batches:
-    """Assigns batch numbers to files from `number` on, so that no batch, which is one commit, exceeds the limits."""
-
-    number: int
-    max_files: int
-    max_bytes: int
-    files: int = 0
-    size: int = 0
-
-    def of_file(self, size: int) -> int:
-        """Return the batch of the next file of `size` bytes."""
-        if self.files and (self.files == self.max_files or self.size + size > self.max_bytes):
-            self.number, self.files, self.size = self.number + 1, 0, 0
-        self.files, self.size = self.files + 1, self.size + size
-        return self.number
-
-
 # When a source that shows no time of its own was last seen with nothing new. It is a file, for a look changes no table.
 
 
