@@ -20,12 +20,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType, TimestampType
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, update_tables
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
+from cdc_lakehouse.lake.current.update_tasks import FeedTable, TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 _COUNT: Final = click.IntRange(min=2)
@@ -65,10 +66,10 @@ def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> 
     others = [NestedField(column.id, column.name, kind) for column, kind in zip(columns[1:], kinds, strict=True)]
     schema = Schema(NestedField(1, "c1", IntegerType()), *others, NestedField(len(columns) + 1, COMMIT_TS, LongType()))
     changes = pa.Table.from_pylist(list(events), KEYED_EVENTS)
-    target = Target(columns, tuple(versions))
+    table = FeedTable(Incarnation("d.t#1", tuple(versions)), columns[:1], ValueFormat(), 0)
     with tempfile.TemporaryDirectory() as directory:
         place = f"file://{directory}"
-        plan = TableUpdate(0, "d.t", target, columns[:1], ValueFormat(), schema, place, (), skips_rejected=False)
+        plan = TableUpdate(0, table, place, schema, skips_rejected=False)
         start = time.process_time()
         (result,) = update_tables({}, [plan], changes)
         seconds = time.process_time() - start

@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.pipeline.dump import DumpSource, PendingLoad
-from cdc_lakehouse.pipeline.feed_tables import FeedTable, format_refusal, is_purged
+from cdc_lakehouse.pipeline.feed_tables import feed_table, format_refusal, is_purged
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -103,7 +103,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run.feed, run.decisions, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
-    table = FeedTable.of(run.feed, life)
+    table = feed_table(run.feed, life)
     lake = lake_columns(life.last.carried, table.values)
     if state is None:
         columns = ", ".join(f"{quote(column.name)} {column.type}" for column in lake)

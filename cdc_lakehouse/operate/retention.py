@@ -41,7 +41,14 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, TableKey, commit_ts_range
+from cdc_lakehouse.lake.current.keyed_events import (
+    KEYED_EVENTS,
+    KeyedSpan,
+    KeyedSpans,
+    KeyPart,
+    commit_ts_range,
+    keyed_spans,
+)
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.files import StoredFile, delete_rows, live_files
@@ -60,7 +67,7 @@ from cdc_lakehouse.lake.tables.segments import (
     index_gaps,
     totals,
 )
-from cdc_lakehouse.pipeline.feed_tables import key_columns, keyed_spans
+from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import batches_before
 from cdc_lakehouse.sources.object_store import StoredObject
@@ -309,15 +316,15 @@ def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[N
         return 0
     versions: list[VersionSpan] = []
 
-    def key_of(version: TableVersion) -> TableKey:
+    def key_of(version: TableVersion) -> list[KeyPart]:
         # Each text is treated as one: a key with several texts only leaves more events than necessary.
-        return TableKey(key_columns(run.feed, version))
+        return [*map(KeyPart, key_columns(run.feed, version))]
 
     for number, life in enumerate(run.history.history.incarnations().values()):
         # Tables that the last cut does not show may still have to apply these events.
         is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
         spans = keyed_spans(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ()
-        with_key = (span for span in spans if span.key_columns)
+        with_key = (span for span in spans if span.key)
         versions += [(span, tuple(each.name for each in life.versions[span.version_no].carried)) for span in with_key]
     if not versions:
         return 0

@@ -30,7 +30,6 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TableHeldError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
-from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
@@ -42,6 +41,18 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
+from cdc_lakehouse.lake.current.update_tasks import (
+    FeedTable,
+    PlannedTable,
+    RecomputedKeys,
+    RowCounts,
+    StoredTable,
+    TableUpdate,
+    UpdatedTable,
+    file_properties,
+    typed_beforehand,
+    update_in_job,
+)
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction, TagChanges
@@ -81,7 +92,7 @@ class TableChanges:
     events: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
 
     number: int
-    table: feed_tables.FeedTable
+    table: FeedTable
     state: TableState | None
     applied_ts: int
     checkpoint_ts: int
@@ -213,7 +224,7 @@ def _changes(
     news: News, number: int, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
 ) -> TableChanges:
     feed, upto = news.run.feed, news.checkpoint_ts
-    table = feed_tables.FeedTable.of(feed, life)
+    table = feed_tables.feed_table(feed, life)
     if not table.key:
         # It was dropped: others are held. The configuration may name the key of the table that has its name now.
         raise TableHeldError("none of its columns is known to be its key")
@@ -304,7 +315,7 @@ class PlannedUpdate:
     `format_version` is the one that the table will have."""
 
     changes: TableChanges
-    table: update_tasks.PlannedTable
+    table: PlannedTable
     state: TableState
     plan: Plan
     transaction: TableTransaction | None
@@ -312,7 +323,7 @@ class PlannedUpdate:
     format_version: int
 
     @property
-    def update(self) -> update_tasks.TableUpdate:
+    def update(self) -> TableUpdate:
         return self.table.update
 
 
@@ -347,27 +358,32 @@ def plan_update(
         evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
         schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
-    stored = None
+    stored = StoredTable()
     if stays:
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
-        stored = update_tasks.StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
+        stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or quarantine.has_discarded(changes.life.names)
     applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
     segments = frozenset(segment.segment for segment in changes.redecoded)
-    update = replace(
-        source.fold(changes.number, table.location(), schema, table.properties, skips_rejected=skips_rejected),
-        stored=stored,
+    update = TableUpdate(
+        changes.number,
+        source,
+        table.location(),
+        schema,
+        properties=file_properties(table.properties),
         emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
-        recomputed=update_tasks.RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
+        skips_rejected=skips_rejected,
+        stored=stored,
+        recomputed=RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
         tells_collisions=changes.reads_new_events,
     )
     spans = source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto)
     rewrites = bool(plan.rewritten) and stays
-    planned = update_tasks.PlannedTable(update, tuple(spans), *changes.events, rewrites=rewrites)
+    planned = PlannedTable(update, spans, *changes.events, rewrites=rewrites)
     tags: TagChanges = {}
     if table.current_snapshot() is not None:
         shown = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
@@ -379,13 +395,11 @@ def plan_update(
     return PlannedUpdate(changes, planned, state, plan, transaction, tags, format_version)
 
 
-def commit(
-    iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: update_tasks.UpdatedTable
-) -> None:
+def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
     change. Raises `TransientError` when files do not hold the rows that they should."""
     changes, state, update = planned.changes, planned.state, planned.update
-    fingerprint = schema_fingerprint(changes.life, update.value_format)
+    fingerprint = schema_fingerprint(changes.life, changes.table.values)
     stays = not (changes.replaces_all_rows or planned.table.rewrites)
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
@@ -421,12 +435,12 @@ def commit(
         summary |= {names.ROWS_WRITTEN: str(updated.counts.rows), names.ROWS_REMOVED: str(removed)}
     if planned.format_version < FIRST_WITH_VECTORS or state.counts_rows:
         live = written + _rows_of(updated.rewritten)
-        if update.stored is not None and stays:
+        if stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
     transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
     delete_files, replaced = (), ()
-    if stays and updated.deleted and update.stored is not None:
+    if stays and updated.deleted:
         where = io, update.location, update.properties, planned.format_version
         delete_files, replaced = delete_rows(*where, update.stored.files, updated.deleted)
     transaction.commit(
@@ -484,7 +498,7 @@ class AppliedTable(NamedTuple):
     life: Incarnation
     state: TableState
     key: tuple[str, ...]
-    counts: update_tasks.RowCounts
+    counts: RowCounts
     rebuilt: bool
 
 
@@ -582,7 +596,7 @@ class _Turn:
 
     changes: TableChanges
     planned: PlannedUpdate | None = None
-    updated: update_tasks.UpdatedTable | None = None
+    updated: UpdatedTable | None = None
     failure: str | None = None
     fault: CdcError | None = None
 
@@ -643,9 +657,9 @@ def _try(
         spans = [span for each in planned for span in each.table.spans]
         # In the current state, and from before segments were decoded again.
         reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        typed, run.typed = update_tasks.typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
+        typed, run.typed = typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
         rest = [each.table for each in planned if each.changes.number not in typed]
-        found = typed | update_tasks.update_in_job(lambda: run.spark, io, rest, reader)
+        found = typed | update_in_job(lambda: run.spark, io, rest, reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded

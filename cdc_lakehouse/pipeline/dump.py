@@ -27,10 +27,10 @@ from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.decoders.tasks import spark_errors
 from cdc_lakehouse.errors import CdcError, DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask
+from cdc_lakehouse.lake.current.update_tasks import COMPARED_EVENTS, TableUpdate, TypingTask, file_properties
 from cdc_lakehouse.lake.tables.events import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segment
-from cdc_lakehouse.pipeline.feed_tables import FeedTable, TakenNames, value_format
+from cdc_lakehouse.pipeline.feed_tables import TakenNames, feed_table, value_format
 from cdc_lakehouse.pipeline.progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.run import FeedRun, append_files
 from cdc_lakehouse.pipeline.source import Landed, Source
@@ -242,12 +242,14 @@ class DumpSource(Source):
             if life is None or len(life.versions) != 1 or TableName(*name) in others:
                 continue
             with contextlib.suppress(CdcError):  # A table at which something is wrong is held later.
-                table, location = FeedTable.of(run.feed, life), tables.location(life, life.last.name)
+                table, location = feed_table(run.feed, life), tables.location(life, life.last.name)
                 # The catalog gives elements of lists other ids, and a key with several texts has to be folded.
                 lists = any(isinstance(field.field_type, ListType) for field in table.schema.fields)
-                if table.key and not (table.table_key.several or lists or location in short):
-                    of_table = location, table.schema, tables.first_properties(life)
-                    updates[name] = table.fold(number, *of_table, skips_rejected=False)
+                several = any(part.value_format for part in table.key_parts)
+                if table.key and not (several or lists or location in short):
+                    properties = file_properties(tables.first_properties(life))
+                    of_table = number, table, location, table.schema, properties
+                    updates[name] = TableUpdate(*of_table, skips_rejected=False)
         return updates
 
     @functools.cached_property

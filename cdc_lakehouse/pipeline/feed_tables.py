@@ -6,26 +6,21 @@ names belong to it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, Self
-
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
+from typing import Final
 
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.mysql_types import converts, type_change
-from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
+from cdc_lakehouse.changelog.mysql_types import type_change
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, StorageSinkSource, TablesConfig
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.registry import FILE_FORMATS, format_of
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, TableKey
 from cdc_lakehouse.lake.current.tables import TableState
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, PartitionRows, Target, lake_columns
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate
+from cdc_lakehouse.lake.current.update_tasks import FeedTable
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments
@@ -135,7 +130,7 @@ def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersio
 
 def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
     """Return the versions from which on rows are identified by other columns, or by other values of the same ones
-    after a type conversion. When the values stay, other texts of them are not another key (`keyed_events.TableKey`)."""
+    after a type conversion. When the values stay, other texts of them are not another key (`keyed_events.KeyPart`)."""
 
     def changes(version: TableVersion) -> bool:
         old, new = key_before_version(feed, life, version), _key_of(feed, life, version)
@@ -162,102 +157,10 @@ def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
             )  # fmt: skip
 
 
-# A table as the code sees it that makes rows of events.
-
-
-@dataclass(frozen=True)
-class FeedTable:
-    """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
-    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
-    moved to another key)."""
-
-    life: Incarnation
-    key: tuple[Column, ...]
-    values: ValueFormat
-    void_upto_ts: int
-
-    @classmethod
-    def of(cls, feed: FeedConfig, life: Incarnation) -> Self:
-        void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
-        return cls(life, key_columns(feed, life.last), value_format(feed, life.last.name), void)
-
-    @property
-    def target(self) -> Target:
-        return Target(self.life.last.carried, self.life.versions)
-
-    @property
-    def table_key(self) -> TableKey:
-        return TableKey.of(self.key, self.life.versions, self.values)
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of its table where that is made now; the catalog gives elements of lists other ids."""
-        named = [(column.name, column.type) for column in lake_columns(self.life.last.carried, self.values)]
-        fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, 1)]
-        return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
-
-    def spans(self, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
-        """Return the spans of the events at stages in (above, upto]. Events with a DDL's commit-ts belong to the
-        version before it, synthetic ones to the version that it made."""
-        key, lowest = self.table_key, max(above_stage, row_stage(self.void_upto_ts))
-        return [*keyed_spans(self.life, lambda _: key, number, lowest, upto_stage)]
-
-    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
-        """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
-        found: list[PartitionRows] = []
-        for position, version in enumerate(self.life.versions):
-            if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
-                before = self.life.versions[position - 1]
-                assert before.partitioning is not None
-                target = Target(before.carried, self.life.versions[:position])
-                found.append(PartitionRows(before.partitioning, version.emptied, target))
-        return tuple(found)
-
-    def converted_since(self, applied: int) -> frozenset[int]:
-        """Return the columns whose values in the lake change with the type after the version that was applied, by its
-        number; of a column that is newer, after its first."""
-        ids = [column.id for column in self.life.last.carried]
-        since = {id: [each for number, each in self.target.types(id).items() if number >= applied] for id in ids}
-        return frozenset(id for id, (*_, oldest) in since.items() if converts(oldest))
-
-    def fold(
-        self, number: int, location: str, schema: Schema | None = None, properties: Mapping[str, str] | None = None,
-        *, skips_rejected: bool = True,
-    ) -> TableUpdate:  # fmt: skip
-        """Return how all of its events become rows; of the table's properties those count that say how files are
-        written."""
-        return TableUpdate(
-            table_no=number,
-            name=str(self.life.last.name),
-            target=self.target,
-            key=self.table_key.read_as,
-            value_format=self.values,
-            schema=schema or Schema(),
-            location=location,
-            emptied=self.emptied(BEGINNING),
-            skips_rejected=skips_rejected,
-            properties={name: each for name, each in (properties or {}).items() if name.startswith("write.")},
-        )
-
-
-def _type(name: str, element_id: int) -> PrimitiveType | ListType:
-    if name.startswith("list<"):
-        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
-        return ListType(element_id, element, element_required=False)
-    return PrimitiveType.model_validate(name)
-
-
-def keyed_spans(
-    life: Incarnation, key_of: Callable[[TableVersion], TableKey], number: int, above_stage: int, upto_stage: int
-) -> Iterator[KeyedSpan]:
-    """Yield the spans of a life's versions that have stages in (above, upto], each with a key."""
-    for version, upto_ts in life.spans():
-        above = max(row_stage(version.since), above_stage)
-        upto = upto_stage if upto_ts is None else min(row_stage(upto_ts), upto_stage)
-        if above < upto:
-            key, place, name = key_of(version), life.versions.index(version), version.name
-            names = tuple(column.name for each in key.columns if (column := version.column(each.id)))
-            yield KeyedSpan(number, place, name.database, name.table, above, upto, names, key.texts(version))
+def feed_table(feed: FeedConfig, life: Incarnation) -> FeedTable:
+    """Return a table as the code sees it that makes rows of events."""
+    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(feed, life))])
+    return FeedTable(life, key_columns(feed, life.last), value_format(feed, life.last.name), void)
 
 
 def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:

@@ -25,11 +25,11 @@ from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableT
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.keyed_events import all_keyed_events
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
-from cdc_lakehouse.lake.current.update_tasks import folded_rows
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
-from cdc_lakehouse.pipeline.feed_tables import FeedTable, is_taken, key_changes
+from cdc_lakehouse.pipeline.feed_tables import feed_table, is_taken, key_changes
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -216,7 +216,7 @@ def _spoken(commit_ts: int) -> str:
 def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     """Return the rows that a table's events up to a commit-ts leave; `life` must end there. This process reads all of
     its events. Raises `NotReadableError` when they cannot be applied."""
-    name, source = str(life.last.name), FeedTable.of(run.feed, life)
+    name, source = str(life.last.name), feed_table(run.feed, life)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
     if hold is not None or not source.key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
@@ -233,7 +233,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     events = all_keyed_events(reader, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
-    update, schema = source.fold(0, run.lake.config.warehouse, source.schema), source.schema
+    update, schema = TableUpdate(0, source, run.lake.config.warehouse, emptied=source.emptied(BEGINNING)), source.schema
     rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
     skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)
     if rejected and not skips:

@@ -34,7 +34,7 @@ from cdc_lakehouse.errors import CdcError, PermanentError, TableHeldError, Trans
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatedTable, delete_unused, folded_texts
+from cdc_lakehouse.lake.current.update_tasks import FeedTable, TableUpdate, UpdatedTable, delete_unused, folded_texts
 from cdc_lakehouse.lake.faults import run_isolated
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
@@ -85,7 +85,7 @@ _TASK_EVENTS: Final = 500_000
 
 
 @dataclass(frozen=True)
-class _Table(feed_tables.FeedTable):
+class _Table(FeedTable):
     """One table's part of a move of rows: its `life` up to `upto_ts`, and the version that the DDL made, its last one
     or the first one of the table that gets the rows."""
 
@@ -98,7 +98,7 @@ class _Table(feed_tables.FeedTable):
 
     @property
     def target(self) -> Target:
-        return Target(self.version.carried, self.life.versions)
+        return Target(self.version.carried, self.life.versions, self.values)
 
 
 _RowMove = tuple[_Table, ...]
@@ -131,7 +131,7 @@ def _moves(feed: FeedConfig, lives: Mapping[str, Incarnation]) -> tuple[list[_Ro
                 upto = lives[restored.incarnation].upto(restored.ended_ts)
                 assert upto is not None
                 before = Incarnation(upto.id, upto.versions[:-1])
-                table, values = feed_tables.FeedTable.of(feed, before), feed_tables.value_format(feed, version.name)
+                table, values = feed_tables.feed_table(feed, before), feed_tables.value_format(feed, version.name)
                 key = table.key or feed_tables.key_columns(feed, version)
                 ended = _Table(before, key, values, table.void_upto_ts, version, restored.ended_ts)
                 rekeyed = [(_table(feed, ended.life, each),) for each in feed_tables.key_changes(feed, ended.life)]
@@ -255,7 +255,8 @@ class SyntheticWriter:
         of_tables = (table.spans(number, BEGINNING, row_stage(table.upto_ts)) for number, table in enumerate(move))
         spans = [*itertools.chain.from_iterable(of_tables)]
         writer = run.events.writer()
-        folds = [table.fold(number, writer.table.location) for number, table in enumerate(move)]
+        of_move = enumerate(move)
+        folds = [TableUpdate(n, each, writer.table.location, emptied=each.emptied(BEGINNING)) for n, each in of_move]
         names = {name for table in move for name in table.life.names}
         count, _ = feed_tables.EventEstimates(run.segments).of(names)
         spark, tasks = None, 1
@@ -415,7 +416,7 @@ class _MovedRows:
             # Rows of the plain table (1) are tested, too, because WITHOUT VALIDATION the source does not: later
             # statements would empty the partition of them, and not of rows that its definition names.
             partition = PartitionRows(scheme, (swap.partition,), table.target)
-            condition = partition.condition(lambda column: f"c{column.id}", table.values)
+            condition = partition.condition(lambda column: f"c{column.id}")
             tested = values.select([f"c{each.id}" for each in partition.columns])
             exchanged = sql.query(f"SELECT {condition} AS exchanged FROM tested", tested=tested).column("exchanged")
             answers, name = {*exchanged.unique().to_pylist()}, table.version.name

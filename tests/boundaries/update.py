@@ -1,6 +1,7 @@
 """The update of a table: events and versions become files."""
 
 from cdc_lakehouse import duckdb_sql
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion

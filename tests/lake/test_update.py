@@ -61,7 +61,8 @@ def version_of(commit_ts: int, text: str, before: TableVersion | None = None, na
         columns.append(product.Column(id, bytes_of(name_of).decode(), found.type, **of_lake))
         keys += [id] if key else []
     of = product.TableName("d", name)
-    return TableVersion(commit_ts, of, "d.t#1", "alter", "evolve", "", "", tuple(columns), key=tuple(keys))
+    since = commit_ts if before else 0
+    return TableVersion(commit_ts, of, "d.t#1", "alter", "evolve", "", "", tuple(columns), key=tuple(keys), since=since)
 
 
 def stored_file(path: Path, schema: Schema, rows: pa.Table) -> product.StoredFile:
@@ -161,13 +162,6 @@ class Play:
         fields = [NestedField(c.id, typed_rows.lake_name(c), type) for c, type in types]
         return Schema(*fields, NestedField(1 << 20, typed_rows.COMMIT_TS, LongType()))
 
-    def spans(self, key: keyed_events.TableKey) -> list[keyed_events.KeyedSpan]:
-        ends = [product.row_stage(ts) for ts in (0, *(each.commit_ts for each in self.versions[1:]), 1 << 40)]
-        return [
-            keyed_events.KeyedSpan(0, n, "d", "t", ends[n], ends[n + 1], each.key_names, key.texts(each))
-            for n, each in enumerate(self.versions)
-        ]
-
     def reader(self, events: Sequence[dict[str, Any]], *earlier: EventReader) -> EventReader:
         """Several files, as batches leave them."""
         self.runs += 1
@@ -183,20 +177,20 @@ class Play:
     ) -> tuple[update_tasks.PlannedTable, EventReader]:
         self.all_events += self.events
         events, self.events = (self.all_events if recomputed else self.events), []
-        now, stored = self.versions[-1], None
+        now, stored = self.versions[-1], update_tasks.StoredTable()
         if self.stored_as is not None and self.rows:
             old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
             file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
             stored = update_tasks.StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
         own = tuple(column for id in now.key if (column := now.column(id)))
-        key = keyed_events.TableKey.of(own, self.versions, self.format)
+        source = update_tasks.FeedTable(product.Incarnation("d.t#1", tuple(self.versions)), own, self.format, 0)
         update = update_tasks.TableUpdate(
-            0, "d.t", typed_rows.Target(now.columns, tuple(self.versions)), key.read_as, self.format, self.schema(now),
-            f"file://{self.directory}", (), self.settings.get("policy") != "hold", stored=stored,
-            recomputed=recomputed, tells_collisions=recomputed is None,
+            0, source, f"file://{self.directory}", self.schema(now), stored=stored, recomputed=recomputed,
+            skips_rejected=self.settings.get("policy") != "hold", tells_collisions=recomputed is None,
         )  # fmt: skip
-        rewrites = stored is not None and self.stored_as is not None and self.stored_as.columns != now.columns
-        table = update_tasks.PlannedTable(update, tuple(self.spans(key)), len(events), rewrites=rewrites)
+        rewrites = bool(stored.files) and self.stored_as is not None and self.stored_as.columns != now.columns
+        spans = source.spans(0, 0, product.row_stage(1 << 40))
+        table = update_tasks.PlannedTable(update, spans, len(events), rewrites=rewrites)
         return table, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
 
     def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
@@ -241,7 +235,7 @@ class Play:
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
             for result in task_results(update, *own):
                 found.add(result)
-        if table.rewrites and update.stored and found.failure is None and not found.collides:
+        if table.rewrites and found.failure is None and not found.collides:
             gone = found.deleted.get(update.stored.files[0].path, BitMap64())
             for result in task_results(update_tasks.FileRewrite(update, update.stored.files[0], gone)):
                 found.add(result)
@@ -273,7 +267,7 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
             self, recomputed: update_tasks.RecomputedKeys | None = None
         ) -> tuple[update_tasks.PlannedTable, EventReader]:
             (table, reader), first = super().prepared(recomputed), self.versions[0]
-            emptied = typed_rows.PartitionRows(scheme, ("p0",), typed_rows.Target(first.carried, (first,)))
+            emptied = typed_rows.PartitionRows(scheme, ("p0",), typed_rows.Target(first.carried, (first,), self.format))
             return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
 
     play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
@@ -330,13 +324,13 @@ def typed_parts(
 def updates_in(directory: Path) -> dict[str, update_tasks.TableUpdate]:
     play = Play(directory, {"table": "id int key", "policy": "hold"})
     made = replace(play.prepared()[0].update, tells_collisions=False)
+    lives = {name: product.Incarnation("d.t#1", (version_of(1, "id int key", name=name),)) for name in "ab"}
     return {
         name: replace(
-            made, table_no=number, name=f"d.{name}", location=f"file://{directory}/{name}",
-            target=typed_rows.Target(made.target.columns, (version_of(1, "id int key", name=name),)),
+            made, table_no=number, table=replace(made.table, life=life), location=f"file://{directory}/{name}"
         )
-        for number, name in enumerate("ab")
-    }  # fmt: skip
+        for number, (name, life) in enumerate(lives.items())
+    }
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/typed.txt"), ids=str)
@@ -417,7 +411,7 @@ def test_plan_of_many_versions_is_as_large_as_their_types(tmp_path: Path) -> Non
         columns = [*play.versions[-1].columns]
         column = columns[number % 50 + 1]
         columns[number % 50 + 1] = replace(column, type=replace(column.type, length=20 + number))
-        play.versions.append(replace(play.versions[0], commit_ts=number + 1, columns=tuple(columns)))
+        play.versions.append(replace(play.versions[0], commit_ts=number + 1, since=number + 1, columns=tuple(columns)))
     row, _ = play.steps([f"1 I id=1 {' '.join(f'c{n}=x' for n in range(50))}", "500 U id=1 c7=y"])
     assert row == f"1, {', '.join(repr('y' if n == 7 else 'x') for n in range(50))} @500"
 

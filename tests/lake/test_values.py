@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,10 +30,11 @@ from hypothesis import strategies as st
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
+from cdc_lakehouse.changelog.schema import Column
 from cdc_lakehouse.duckdb_sql import cast, database, duckdb_type, identifier, let, literal, query, text_literal
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.typed_rows import any_of, partition_condition
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, any_of
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, conversions, convert_through
 from tests.changelog.statements import ProductTables, declared, partitioned_by
 from tests.kit import golden, truth
@@ -121,6 +122,13 @@ def converted(case: Case) -> Iterator[str]:
         yield "lost" if is_lost else "a zero date" if is_zero else text_of(written(value))
 
 
+def condition_of(
+    scheme: Any, partition: str, types: Mapping[str, ColumnType], how: ValueFormat, value: str = '"{}"'
+) -> str:
+    columns = tuple(Column(number, name, kind) for number, (name, kind) in enumerate(types.items(), 1))
+    return PartitionRows(scheme, (partition,), Target(columns, (), how)).condition(lambda each: value.format(each.name))
+
+
 def placed(case: Case) -> Iterator[str]:
     settings = case.settings
     how = ValueFormat(**settings.get("format", {}))
@@ -134,7 +142,7 @@ def placed(case: Case) -> Iterator[str]:
     )
     try:
         scheme = partitioned_by(settings["by"])
-        condition = partition_condition(scheme, partition, lambda name: (identifier(name), types[name]), how)
+        condition = condition_of(scheme, partition, types, how)
     except DdlError as error:
         yield f"refused: {error.message}"
         return
@@ -196,16 +204,12 @@ def test_partition_has_the_rows_that_mysql_removes_with_it() -> None:
         here.run(question["table"])
         (version,) = here.tables
         types = {column.name.lower(): column.type for column in version.carried}
-
-        def column(name: str, types: Any = types) -> tuple[str, ColumnType]:
-            return f"{name.lower()}_value", types[name.lower()]
-
         read = [f"{value_parsing.value(name, kind, how)} AS {name}_value" for name, kind in types.items()]
         rows = pa.Table.from_pylist([dict(zip(types, row, strict=False)) for row in question["rows"]])
         rows = rows.cast(pa.schema([(name, pa.string()) for name in rows.column_names]))
         try:
             assert version.partitioning is not None
-            condition = partition_condition(version.partitioning, question["partition"], column, how)
+            condition = condition_of(version.partitioning, question["partition"], types, how, "{}_value")
         except DdlError as error:
             wrong.append((question["table"], str(error)))
             continue

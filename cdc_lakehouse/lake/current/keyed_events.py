@@ -24,15 +24,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, form_of, type_change
-from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, image_of, spark_columns
@@ -53,49 +54,35 @@ TEXT: Final = "text"
 _SEVERAL: Final = frozenset({"decimal", "float", "double", "bit", "year", "binary"})
 _MOMENTS: Final = frozenset({"datetime", "timestamp"})
 _LABEL: Final = ColumnType("varchar")
-_FORMAT: Final = ValueFormat()
 
 
-@dataclass(frozen=True, slots=True)
-class TableKey:
-    """The current columns of a table's key. `several` says for each column whether its values have several texts; it is
-    empty when the events' texts are used unchanged."""
+class KeyPart(NamedTuple):
+    """A column of a table's current key. `value_format` is None where the texts of events are used unchanged: each
+    value has one."""
 
-    columns: tuple[Column, ...]
-    several: tuple[bool, ...] = ()
-    value_format: ValueFormat = _FORMAT
+    column: Column
+    value_format: ValueFormat | None = None
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...], versions: Iterable[TableVersion], value_format: ValueFormat) -> Self:
-        """Return the key for events of some versions."""
-        types = {column.id: {column.type} for column in columns}
-        for version in versions:
-            for id, found in types.items():
-                if (own := version.column(id)) is not None:
-                    found.add(own.type)
-        several = tuple(_have_several(types[column.id], value_format) for column in columns)
-        return cls(columns, several if any(several) else (), value_format)
+    def of(cls, column: Column, versions: Iterable[TableVersion], value_format: ValueFormat) -> Self:
+        """Return the part for events of some versions."""
+        own = (version.column(column.id) for version in versions)
+        types = {column.type, *(each.type for each in own if each is not None)}
+        return cls(column, value_format if _have_several(types, value_format) else None)
 
     @property
-    def read_as(self) -> tuple[Column, ...]:
-        """The columns as `value_parsing.value` reads the texts: ENUM and SET texts are labels."""
-        if not self.several:
-            return self.columns
-        return tuple(
-            replace(column, type=_LABEL) if several and column.type.name in LABELS else column
-            for column, several in zip(self.columns, self.several, strict=True)
-        )
+    def read_as(self) -> Column:
+        """The column as `value_parsing.value` reads the texts: ENUM and SET texts are labels."""
+        is_label = self.value_format is not None and self.column.type.name in LABELS
+        return replace(self.column, type=_LABEL) if is_label else self.column
 
-    def texts(self, version: TableVersion) -> tuple[str | None, ...]:
-        """Return, for each key column that a version has, the expression of its text over `TEXT` of an event of the
-        version; None where `TEXT` itself is used. Empty when that is so for all columns."""
-        if not self.several:
-            return ()
-        return tuple(
-            _text(own.type, column.type, self.value_format) if several else None
-            for column, several in zip(self.columns, self.several, strict=True)
-            if (own := version.column(column.id)) is not None
-        )
+    def within(self, version: TableVersion) -> tuple[str, str | None] | None:
+        """Return the column's name in a version, and the expression of its text over `TEXT` of an event of the version,
+        None where that is `TEXT` itself; None for a version that does not have the column."""
+        own = version.column(self.column.id)
+        if own is None:
+            return None
+        return own.name, None if self.value_format is None else _text(own.type, self.column.type, self.value_format)
 
 
 def _have_several(types: Collection[ColumnType], value_format: ValueFormat) -> bool:
@@ -151,7 +138,7 @@ KEYED_EVENTS: Final = pa.schema([
 """The columns of keyed events: one row for each key that an event concerns.
 
 `table_no` and `version_no` number the table and its version. `key` is the list of texts of the key's parts, one text
-for each value (see `TableKey`). (`stage`, `upsert`, `segment`, `line`) is the event's position in the order of the
+for each value (see `KeyPart`). (`stage`, `upsert`, `segment`, `line`) is the event's position in the order of the
 feed (see `changelog.positions`). `upsert` says whether the event leaves a row, whose image (see
 `decoders.event_schema`) is `image`; `is_insert` says that no values of an earlier row are kept."""
 
@@ -166,8 +153,7 @@ BEFORE_ALL: Final = -1
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
     """The events of a name at stages in (above, upto] (see `changelog.positions`): the numbers of their table and
-    version, the key's columns, and the expressions of their texts where these are not the events' own
-    (`TableKey`)."""
+    version, and the columns of the key with the expressions of their texts (`KeyPart.within`)."""
 
     table_no: int
     version_no: int
@@ -175,8 +161,22 @@ class KeyedSpan:
     table: str
     above: int
     upto: int
-    key_columns: tuple[str, ...]
-    key_texts: tuple[str | None, ...] = ()
+    key: tuple[tuple[str, str | None], ...]
+
+
+def keyed_spans(
+    life: Incarnation, key_of: Callable[[TableVersion], Sequence[KeyPart]], number: int, above_stage: int,
+    upto_stage: int,
+) -> Iterator[KeyedSpan]:  # fmt: skip
+    """Yield the spans of a life's versions that have stages in (above, upto], each with a key. Events with a DDL's
+    commit-ts belong to the version before it, synthetic ones to the version that it made."""
+    for version, upto_ts in life.spans():
+        above = max(row_stage(version.since), above_stage)
+        upto = upto_stage if upto_ts is None else min(row_stage(upto_ts), upto_stage)
+        if above < upto:
+            place, name = life.versions.index(version), version.name
+            key = tuple(own for part in key_of(version) if (own := part.within(version)) is not None)
+            yield KeyedSpan(number, place, name.database, name.table, above, upto, key)
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
@@ -206,7 +206,7 @@ class KeyedSpans:
         spans, span_of = self._found(events, stages)
         within = span_of >= 0
         events, stages, span_of = where(events, within), stages[within], span_of[within]
-        width = np.array([len(span.key_columns) for span in spans], np.int64)[span_of]
+        width = np.array([len(span.key) for span in spans], np.int64)[span_of]
         parts = _key_parts(events, spans, span_of)
         columns = {
             "table_no": np.array([span.table_no for span in spans], np.int32)[span_of],
@@ -253,7 +253,7 @@ class KeyedSpans:
 def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
     """Return the parts of each event's key as columns `new<n>`, and those of the previous key as `old<n>`, unless no
     event can change its key."""
-    numbers = range(max((len(span.key_columns) for span in spans), default=0))
+    numbers = range(max((len(span.key) for span in spans), default=0))
     if not numbers or not events.num_rows:
         return pa.table({})
     # Each event has its own paths: a batch may hold thousands of tables, and one query for each would cost too much.
@@ -286,7 +286,7 @@ def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray
             for each in slices
         ]
     )
-    return _of_values(parts, spans, span_of) if any(span.key_texts for span in spans) else parts
+    return _of_values(parts, spans, span_of) if any(text for span in spans for _, text in span.key) else parts
 
 
 def _large_key_parts(rows: pa.Table, count: int, names: Sequence[str]) -> pa.Table:
@@ -316,7 +316,7 @@ def _of_values(parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[
     columns = sql.by_name(parts)
     for name in parts.column_names:
         number = int(name.removeprefix("new").removeprefix("old"))
-        texts = [span.key_texts[number] if number < len(span.key_texts) else None for span in spans]
+        texts = [span.key[number][1] if number < len(span.key) else None for span in spans]
         # Many spans share an expression, which is computed once.
         for expression in sorted({text for text in texts if text is not None}):
             own = pa.array(np.array([text == expression for text in texts])[span_of])
@@ -328,9 +328,9 @@ def _of_values(parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[
 
 def _path(span: KeyedSpan, part: int) -> str | None:
     """Return the JSON pointer to a part of the key; None when the key has fewer parts."""
-    if part >= len(span.key_columns):
+    if part >= len(span.key):
         return None
-    return "/" + span.key_columns[part].replace("~", "~0").replace("/", "~1")
+    return "/" + span.key[part][0].replace("~", "~0").replace("/", "~1")
 
 
 def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListArray:

@@ -24,9 +24,9 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -142,10 +142,11 @@ _EXACT: Final = decimal.Context(prec=76)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table to write: its current columns in the source, and the versions of its life."""
+    """The table to write: its current columns in the source, the versions of its life, and how values are read."""
 
     columns: tuple[Column, ...]
     versions: tuple[TableVersion, ...]
+    value_format: ValueFormat
 
     def types(self, column_id: int) -> dict[int, tuple[ColumnType, ...]]:
         """Return the types that a column's values pass through, by the number of the values' version: from the type in
@@ -158,13 +159,13 @@ class Target:
                 found[number] = types
         return found
 
-    def default(self, column_id: int, value_format: ValueFormat) -> tuple[str, tuple[ColumnType, ...]]:
+    def default(self, column_id: int) -> tuple[str, tuple[ColumnType, ...]]:
         """Return the literal of a column's value in rows that are older than the column, and the types that it passes
         through."""
         *_, (number, types) = self.types(column_id).items()
-        first = self.versions[number].column(column_id)
+        first, form = self.versions[number].column(column_id), self.value_format
         assert first is not None
-        return sql.literal(initial_value(first, value_format), value_format.type_of(first.type)), types
+        return sql.literal(initial_value(first, form), form.type_of(first.type)), types
 
 
 def lake_name(column: Column) -> str:
@@ -197,10 +198,10 @@ def text_target(target: Target) -> Target:
         replace(version, columns=tuple(as_text(column, number) for column in version.columns))
         for number, version in enumerate(target.versions)
     )
-    return Target(tuple(map(as_text, target.columns)), tuple(versions))
+    return Target(tuple(map(as_text, target.columns)), tuple(versions), target.value_format)
 
 
-def rows_of_fold(folds: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+def rows_of_fold(folds: pa.Table, target: Target) -> pa.Table:
     """Return the typed rows of folded events (see `fold_events`), whose texts are of several versions.
 
     folds: for each column of the table `t<id>` (string); `n<id>` (int), the number of the text's version, NULL when no
@@ -220,9 +221,9 @@ def rows_of_fold(folds: pa.Table, target: Target, value_format: ValueFormat) -> 
         text, version = given[f"t{id}"], given[f"n{id}"]
         for types, numbers in each:
             texts.append((text if len(each) == 1 else pc.if_else(pc.is_in(version, numbers), text, None), types))
-    values, fault, zeros = _read(texts, folds.num_rows, value_format)
+    values, fault, zeros = _read(texts, folds.num_rows, target.value_format)
     unborn = [column for column in target.columns if pc.any(given[f"u{column.id}"]).as_py()]
-    defaults = default_values(unborn, None, target, folds.num_rows, value_format)
+    defaults = default_values(unborn, None, target, folds.num_rows)
     known = given["based"] if "based" in given else pa.repeat(False, folds.num_rows)
     columns: dict[int, Any] = {}
     rest = iter(values)
@@ -280,7 +281,7 @@ def _reading(types: tuple[ColumnType, ...], value_format: ValueFormat) -> str | 
     return f"SELECT {', '.join(shown)} FROM {relation}"
 
 
-def misfit(image: str | None, number: int, target: Target, value_format: ValueFormat) -> str | None:
+def misfit(image: str | None, number: int, target: Target) -> str | None:
     """Return what of an image does not fit the columns of its version (`number`); None where nothing is found."""
     texts, version = image_of(image), target.versions[number]
     known = {column.name for column in version.columns}
@@ -289,7 +290,7 @@ def misfit(image: str | None, number: int, target: Target, value_format: ValueFo
     for column in version.carried:
         if column.name in texts:
             text = pa.array([texts[column.name]], pa.string())
-            if _read([(text, target.types(column.id)[number])], 1, value_format)[1][0]:
+            if _read([(text, target.types(column.id)[number])], 1, target.value_format)[1][0]:
                 return f"the value of column {column.name}"
     missing = [column.name for column in version.carried if column.name not in texts]
     return f"column {missing[0]} is missing" if missing else None
@@ -315,21 +316,17 @@ def converted(columns: Sequence[tuple[str, Any, Sequence[ColumnType]]], value_fo
 
 
 def default_values(
-    columns: Sequence[Column],
-    version: TableVersion | None,
-    target: Target,
-    count: int,
-    value_format: ValueFormat,
+    columns: Sequence[Column], version: TableVersion | None, target: Target, count: int
 ) -> dict[int, Any]:
     """Return by id, `count` times, the current values of columns that rows of a version do not carry: NULL for a
     virtual generated column, otherwise the default in rows that are older than the column."""
     values: list[tuple[str, Any, Sequence[ColumnType]]] = []
     for column in columns:
         is_older = version is None or version.column(column.id) is None
-        none = sql.cast(sql.NULL, value_format.type_of(column.type)), [column.type]
-        literal, types = target.default(column.id, value_format) if is_older else none
+        none = sql.cast(sql.NULL, target.value_format.type_of(column.type)), [column.type]
+        literal, types = target.default(column.id) if is_older else none
         values.append((literal, _ONE_ROW, types))
-    found = converted(values, value_format)
+    found = converted(values, target.value_format)
     return {column.id: pa.repeat(each[0], count) for column, each in zip(columns, found, strict=True)}
 
 
@@ -518,18 +515,17 @@ def typed_rows(
     events: pa.Table,
     upserts: pa.Table,
     target: Target,
-    value_format: ValueFormat,
     based: Callable[[pa.Table, Target], pa.Table] | None = None,
 ) -> TypedRows:
     """Return the rows that the latest events of keys (`upserts`) leave; where one omits columns, they are folded from
     all `events` of the keys. `based` adds existing rows to folds, as `rows_of_fold` reads them."""
-    values = _typed_images(upserts, target, value_format)
+    values = _typed_images(upserts, target)
     if values is not None:
         return TypedRows(values, upserts, np.arange(upserts.num_rows))
     events = events_of_keys(events, upserts)
     folds, last, known = fold_events(events, target)
     folds = folds if based is None else based(folds, target)
-    values = pa.concat_tables([rows_of_fold(part, target, value_format) for part in sql.slices(folds)])
+    values = pa.concat_tables([rows_of_fold(part, target) for part in sql.slices(folds)])
     strange = pa.chunked_array([pa.array(known, pa.bool_()).take(values.column("row").combine_chunks())])
     place, fault = values.schema.get_field_index("fault"), pc.or_(values.column("fault"), strange)
     return TypedRows(values.set_column(place, "fault", fault), events, np.array(last))
@@ -543,17 +539,15 @@ def events_of_keys(events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Seq
     return events.take(sql.query(query, keyed=keyed, wanted=keys.select([*by])).column("place"))
 
 
-def unusable_events(events: pa.Table, target: Target, value_format: ValueFormat) -> pa.Table:
+def unusable_events(events: pa.Table, target: Target) -> pa.Table:
     """Return the events with an image that itself does not fit: a value that cannot be read, or a column that is not
     known. Columns that it omits are no fault of its own."""
     upserts = where(events, events.column("upsert").to_numpy() & events.column("version_no").is_valid().to_numpy())
-    values = _typed_images(upserts, target, value_format, partial=True)
+    values = _typed_images(upserts, target, partial=True)
     return upserts if values is None else upserts.take(values.filter(values.column("fault")).column("row"))
 
 
-def _typed_images(
-    upserts: pa.Table, target: Target, value_format: ValueFormat, *, partial: bool = False
-) -> pa.Table | None:
+def _typed_images(upserts: pa.Table, target: Target, *, partial: bool = False) -> pa.Table | None:
     """Return the rows of the events' images alone; None when some omit columns, unless they are wanted as well
     (`partial`), with NULL there. The result has `row` (bigint, the number of the event), `c<id>` for each column of the
     table, `fault` (BOOLEAN, a text cannot be read, or a column is not known), and `zero_dates` (INTEGER, the number of
@@ -570,11 +564,11 @@ def _typed_images(
             if not partial and pc.any(absent).as_py():
                 return None
             read = {id: (texts[f"t{id}"], each[number]) for id, each in types.items() if f"t{id}" in texts}
-            values, fault, zeros = _read([*read.values()], part.num_rows, value_format)
+            values, fault, zeros = _read([*read.values()], part.num_rows, target.value_format)
             columns = dict(zip(read, values, strict=True))
             # The values of other columns are the same in all rows.
             others = [column for column in target.columns if column.id not in columns]
-            columns |= default_values(others, version, target, part.num_rows, value_format)
+            columns |= default_values(others, version, target, part.num_rows)
             fault |= strange.to_numpy(zero_copy_only=False)
             parts.append(_table(part.column("row"), target, columns, fault, zeros))
     if parts:
@@ -659,12 +653,14 @@ class PartitionRows:
             raise DdlError(f"rows do not have column {missing[0]}, which the table is partitioned by")
         return tuple(own[name.lower()] for name in names)
 
-    def condition(self, column: Callable[[Column], str], value_format: ValueFormat) -> str:
-        """Return the condition that a row is in one of the partitions; `column` returns the value of a column. It is
-        NULL where that is uncertain."""
-        own = {each.name.lower(): (column(each), each.type) for each in self.columns}
-        found = [partition_condition(self.scheme, name, lambda n: own[n.lower()], value_format) for name in self.names]
-        return f"({' OR '.join(found)})"
+    def condition(self, column: Callable[[Column], str]) -> str:
+        """Return the condition that a row is in one of the partitions, NULL where that is uncertain. `column` returns
+        the typed value of a column, an expression that is cheap to repeat. Raises `DdlError` when the partitioning
+        expression or a bound is not supported."""
+        values = [_Value.of(column(each), each.type, self.target.value_format) for each in self.columns]
+        if not self.scheme.columns:
+            values = [values[0].computed(self.scheme)]
+        return f"({' OR '.join(_are_in(values, rows_of(self.scheme, name)) for name in self.names)})"
 
     def known(self, found: pa.ChunkedArray) -> np.ndarray[Any, Any]:
         """Return the results of `condition`. Raises `TableHeldError` where one is uncertain."""
@@ -680,58 +676,51 @@ class PartitionRows:
         )
 
 
-def without_emptied(
-    upserts: pa.Table,
-    emptied: Iterable[PartitionRows],
-    value_format: ValueFormat,
-    typed: Callable[[pa.Table, Target], TypedRows],
-    read_later: Collection[int] = (),
-) -> pa.Table:
-    """Return the latest events of keys without those whose rows were removed with a partition later; `typed` returns
-    the rows that some of them leave. An event whose value cannot be read stays where the columns that decide are read
-    afterwards (`read_later`, by id), and is rejected then. Raises `TableHeldError` where it is uncertain which rows
-    were removed, and `DdlError` where that cannot be evaluated."""
-    for each in emptied:
-        earlier = where(upserts, upserts.column("version_no").to_numpy() < len(each.target.versions))
-        if not earlier.num_rows:
-            continue
-        rows = typed(earlier, replace(each.target, columns=each.columns))
-        is_read_later = {column.id for column in each.columns}.issubset(read_later)
-        if not is_read_later and pc.any(rows.values.column("fault")).as_py():
-            columns, names = ", ".join(column.name for column in each.columns), ", ".join(each.names)
-            raise TableHeldError(
-                f"a value of {columns} cannot be read, which says whether a row was in partition {names}",
-                advice="load it again from a dump that was made after the statement",
-            )
-        condition = each.condition(lambda column: f"c{column.id}", value_format)
-        query = f"SELECT {when('fault', 'false', condition)} AS gone FROM typed"
-        gone = each.known(sql.query(query, typed=rows.values).column("gone"))
-        if gone.any():
-            upserts = events_of_keys(upserts, where(rows.of_events(["key"]), gone), "ANTI")
-    return upserts
-
-
 @dataclass(frozen=True)
 class _Value:
     """A value that a table is partitioned by: its expression, and its type where it is a column."""
 
     value: str
-    type: ColumnType | None = None
+    type: ColumnType | None
+    value_format: ValueFormat
 
-    def equals(self, bound: BoundValue, zone: datetime.tzinfo) -> str:
+    @classmethod
+    def of(cls, value: str, kind: ColumnType, value_format: ValueFormat) -> Self:
+        if kind.name in MOMENTS and value_format.type_of(kind) == "string":
+            value = value_parsing.value(value, kind, replace(value_format, zero_dates="null"))
+        elif kind.name not in _NUMBERS | TEXTS | BLOBS | MOMENTS | {"decimal"}:
+            raise DdlError(f"the order of the values of a {kind.name} is not known, which the table is partitioned by")
+        return cls(value, kind, value_format)
+
+    def computed(self, scheme: Partitioning) -> _Value:
+        """Return the value of the partitioning expression."""
+        (function, _), kind = _call(scheme), "" if self.type is None else self.type.name
+        if function in _OF_NUMBERS and kind in INTEGERS | {"decimal"}:
+            value = _OF_NUMBERS[function].format(self.value)
+        elif function == "unix_timestamp" and kind == "timestamp":
+            value = f"epoch_us({self.value}) // 1000000"
+        elif function in _OF_DATES and kind in ("date", "datetime"):
+            value = _OF_DATES[function].format(self.value)
+        else:
+            raise DdlError(
+                f"the partitioning expression {scheme.expression} of a {kind} is not one that can be evaluated"
+            )
+        return replace(self, value=f"({value})", type=None)
+
+    def equals(self, bound: BoundValue) -> str:
         """Return the condition that the value is the bound's; it is never NULL for a value that is NULL."""
         if isinstance(bound, NullLiteral):
             return f"{self.value} IS NULL"
-        literal = _literal(bound, self.type, zone)
+        literal = self._literal(bound)
         if self.type is None or self.type.name not in TEXTS:
             return f"coalesce({self.value} = {literal}, false)"
         comparable = f"{sql.matches(self.value, _COMPARABLE)} AND {sql.matches(literal, _COMPARABLE)}"
         other = when(f"{comparable} AND {_FOLDED.format(self.value)} <> {_FOLDED.format(literal)}", _FALSE)
         return when(f"{self.value} IS NULL", _FALSE, when(f"{self.value} = {literal}", _TRUE, other))
 
-    def is_below(self, bound: BoundValue, zone: datetime.tzinfo) -> str:
+    def is_below(self, bound: BoundValue) -> str:
         """Return the condition that the value is less than the bound; NULL is less than every value."""
-        literal = _literal(bound, self.type, zone)
+        literal = self._literal(bound)
         if self.type is None or self.type.name not in TEXTS:
             return f"coalesce({self.value} < {literal}, true)"
         below = [f"{own} < {other}" for own, other in zip(_orders(self.value), _orders(literal), strict=True)]
@@ -741,22 +730,39 @@ class _Value:
         ordered = f"{sql.matches(self.value, _ORDERED)} AND {sql.matches(literal, _ORDERED)} AND NOT ({same})"
         return when(f"{self.value} IS NULL", _TRUE, when(ordered, certain))
 
+    def _literal(self, bound: BoundValue) -> str:
+        """Return a bound as a literal of the column's type, or a number for a function's result."""
+        kind, name = self.type, "" if self.type is None else self.type.name
+        try:
+            match bound:
+                case TextLiteral(text) if name in TEXTS:
+                    return text_literal(text)
+                case TextLiteral(text) if kind is not None and name in BLOBS:
+                    return value_parsing.padded(sql.bytes_literal(text.encode()), kind)
+                case BytesLiteral(content) if kind is not None and name in BLOBS:
+                    return value_parsing.padded(sql.bytes_literal(content), kind)
+                case TextLiteral(text) | NumberLiteral(text) if name in ("date", "datetime"):
+                    # Fails for a form that MySQL takes and Python does not.
+                    return cast(text_literal(datetime.datetime.fromisoformat(text).isoformat(" ")), "timestamp")
+                case TextLiteral(text) | NumberLiteral(text) if not name or name in _NUMBERS:
+                    return str(int(text))
+                case Expression(text) if not name or name in _NUMBERS:
+                    return _evaluated(text, self.value_format.zone_info)
+                case _:
+                    pass
+        except ValueError:
+            pass
+        raise DdlError(f"the partition bound {bound} is not one that can be evaluated")
 
-def partition_condition(
-    scheme: Partitioning, name: str, column: Callable[[str], tuple[str, ColumnType]], value_format: ValueFormat
-) -> str:
-    """Return the condition that a row is in a partition, NULL where it is uncertain; `column` returns the typed column
-    for a source name, an expression that is cheap to repeat, and its type.
 
-    Raises `DdlError` when the partitioning expression or a bound is not supported.
-    """
-    values, zone = _values(scheme, column, value_format), value_format.zone_info
-    match rows_of(scheme, name):
+def _are_in(values: Sequence[_Value], partition: RangeRows | ListRows | HashRows) -> str:
+    """Return the condition that a row with these values is in a partition, NULL where that is uncertain."""
+    match partition:
         case RangeRows(lower, upper):
-            above = _TRUE if lower is None else f"NOT {_below(values, lower, zone)}"
-            return f"({above} AND {_TRUE if upper is None else _below(values, upper, zone)})"
+            above = _TRUE if lower is None else f"NOT {_below(values, lower)}"
+            return f"({above} AND {_TRUE if upper is None else _below(values, upper)})"
         case ListRows(rows, others):
-            own, other = _among(values, rows, zone), _among(values, others, zone)
+            own, other = _among(values, rows), _among(values, others)
             if any(isinstance(row[0], DefaultValue) for row in rows):
                 return f"(NOT {other} OR {own})"
             if any(isinstance(row[0], DefaultValue) for row in others):
@@ -770,7 +776,7 @@ def partition_condition(
             signed = when(f"{number} >= {2**63}", f"{number} - {2**64}", number)
             # For NULL, MySQL (sql/sql_partition.cc, `part_val_int`) takes the least number, TiDB (pkg/table/tables/
             # partition.go, `locateHashPartition`) partition 0.
-            of_null = 2**63 % count if value_format.database == "mysql" else 0
+            of_null = 2**63 % count if values[0].value_format.database == "mysql" else 0
             return f"coalesce(abs({signed} % {count}) = {remainder}, {str(remainder == of_null).lower()})"
 
 
@@ -782,75 +788,25 @@ def _call(scheme: Partitioning) -> tuple[str, str]:
     return call[1].lower(), call[2] or call[3]
 
 
-def _values(
-    scheme: Partitioning, column: Callable[[str], tuple[str, ColumnType]], value_format: ValueFormat
-) -> list[_Value]:
-    if scheme.columns:
-        return [_column_value(*column(name), value_format) for name in scheme.columns]
-    function, name = _call(scheme)
-    value, kind = column(name)
-    value = _column_value(value, kind, value_format).value
-    if function in _OF_NUMBERS and kind.name in INTEGERS | {"decimal"}:
-        return [_Value(f"({_OF_NUMBERS[function].format(value)})")]
-    if function == "unix_timestamp" and kind.name == "timestamp":
-        return [_Value(f"(epoch_us({value}) // 1000000)")]
-    if function in _OF_DATES and kind.name in ("date", "datetime"):
-        return [_Value(f"({_OF_DATES[function].format(value)})")]
-    raise DdlError(f"the partitioning expression {scheme.expression} of a {kind.name} is not one that can be evaluated")
-
-
-def _column_value(value: str, kind: ColumnType, value_format: ValueFormat) -> _Value:
-    if kind.name in MOMENTS and value_format.type_of(kind) == "string":
-        value = value_parsing.value(value, kind, replace(value_format, zero_dates="null"))
-    elif kind.name not in _NUMBERS | TEXTS | BLOBS | MOMENTS | {"decimal"}:
-        raise DdlError(f"the order of the values of a {kind.name} is not known, which the table is partitioned by")
-    return _Value(value, kind)
-
-
-def _below(values: Sequence[_Value], bound: tuple[BoundValue, ...], zone: datetime.tzinfo) -> str:
+def _below(values: Sequence[_Value], bound: tuple[BoundValue, ...]) -> str:
     """Compare tuples column by column."""
     condition = _FALSE
     for value, limit in reversed(list(zip(values, bound, strict=True))):
         if isinstance(limit, MaxValue):
             condition = _TRUE
         else:
-            condition = f"({value.is_below(limit, zone)} OR ({value.equals(limit, zone)} AND {condition}))"
+            condition = f"({value.is_below(limit)} OR ({value.equals(limit)} AND {condition}))"
     return condition
 
 
-def _among(values: Sequence[_Value], rows: Sequence[tuple[BoundValue, ...]], zone: datetime.tzinfo) -> str:
+def _among(values: Sequence[_Value], rows: Sequence[tuple[BoundValue, ...]]) -> str:
     """Return the condition that the values are one of the rows, without DEFAULT."""
     found = [
-        f"({' AND '.join(value.equals(wanted, zone) for value, wanted in zip(values, row, strict=True))})"
+        f"({' AND '.join(value.equals(wanted) for value, wanted in zip(values, row, strict=True))})"
         for row in rows
         if not isinstance(row[0], DefaultValue)
     ]
     return f"({' OR '.join(found)})" if found else _FALSE
-
-
-def _literal(bound: BoundValue, kind: ColumnType | None, zone: datetime.tzinfo) -> str:
-    """Return a bound as a literal of the column's type, or a number for a function's result."""
-    name = "" if kind is None else kind.name
-    try:
-        match bound:
-            case TextLiteral(text) if name in TEXTS:
-                return text_literal(text)
-            case TextLiteral(text) if kind is not None and name in BLOBS:
-                return value_parsing.padded(sql.bytes_literal(text.encode()), kind)
-            case BytesLiteral(content) if kind is not None and name in BLOBS:
-                return value_parsing.padded(sql.bytes_literal(content), kind)
-            case TextLiteral(text) | NumberLiteral(text) if name in ("date", "datetime"):
-                # Fails for a form that MySQL takes and Python does not.
-                return cast(text_literal(datetime.datetime.fromisoformat(text).isoformat(" ")), "timestamp")
-            case TextLiteral(text) | NumberLiteral(text) if not name or name in _NUMBERS:
-                return str(int(text))
-            case Expression(text) if not name or name in _NUMBERS:
-                return _evaluated(text, zone)
-            case _:
-                pass
-    except ValueError:
-        pass
-    raise DdlError(f"the partition bound {bound} is not one that can be evaluated")
 
 
 def _evaluated(text: str, zone: datetime.tzinfo) -> str:

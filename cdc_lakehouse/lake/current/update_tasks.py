@@ -20,19 +20,30 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
 from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import ColumnType, converts
+from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName
 from cdc_lakehouse.decoders.arrow import pc, where
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
-from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
+from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import keyed_events, typed_rows, value_parsing
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, key_hashes, key_part, key_texts
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyPart, key_hashes, key_part, key_texts
 from cdc_lakehouse.lake.current.tables import iceberg_name
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, PartitionRows, Target, TypedRows, any_of, lake_name
+from cdc_lakehouse.lake.current.typed_rows import (
+    COMMIT_TS,
+    PartitionRows,
+    Target,
+    TypedRows,
+    any_of,
+    lake_columns,
+    lake_name,
+)
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, convert_through
 from cdc_lakehouse.lake.faults import described, engine_fault, run_isolated
 from cdc_lakehouse.lake.files import (
@@ -131,14 +142,71 @@ class UpdatedTable:
 
 
 @dataclass(frozen=True)
+class FeedTable:
+    """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
+    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
+    moved to another key)."""
+
+    life: Incarnation
+    key: tuple[Column, ...]
+    values: ValueFormat
+    void_upto_ts: int
+
+    @property
+    def target(self) -> Target:
+        return Target(self.life.last.carried, self.life.versions, self.values)
+
+    @functools.cached_property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        return tuple(KeyPart.of(column, self.life.versions, self.values) for column in self.key)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its table where that is made now; the catalog gives elements of lists other ids."""
+        named = [(column.name, column.type) for column in lake_columns(self.life.last.carried, self.values)]
+        fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, 1)]
+        return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
+
+    def spans(self, number: int, above_stage: int, upto_stage: int) -> tuple[KeyedSpan, ...]:
+        """Return the spans of the events at stages in (above, upto]."""
+        lowest = max(above_stage, row_stage(self.void_upto_ts))
+        return (*keyed_events.keyed_spans(self.life, lambda _: self.key_parts, number, lowest, upto_stage),)
+
+    def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
+        """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
+        found: list[PartitionRows] = []
+        for position, version in enumerate(self.life.versions):
+            if version.emptied and version.commit_ts > max(after_ts, self.void_upto_ts):
+                before = self.life.versions[position - 1]
+                assert before.partitioning is not None
+                target = Target(before.carried, self.life.versions[:position], self.values)
+                found.append(PartitionRows(before.partitioning, version.emptied, target))
+        return tuple(found)
+
+    def converted_since(self, applied: int) -> frozenset[int]:
+        """Return the columns whose values in the lake change with the type after the version that was applied, by its
+        number; of a column that is newer, after its first."""
+        ids = [column.id for column in self.life.last.carried]
+        since = {id: [each for number, each in self.target.types(id).items() if number >= applied] for id in ids}
+        return frozenset(id for id, (*_, oldest) in since.items() if converts(oldest))
+
+
+def _type(name: str, element_id: int) -> PrimitiveType | ListType:
+    if name.startswith("list<"):
+        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
+        return ListType(element_id, element, element_required=False)
+    return PrimitiveType.model_validate(name)
+
+
+@dataclass(frozen=True)
 class StoredTable:
     """A table when the update was planned: its files, its schema, and the field id of each source column by the
     column's id. `version` is the number of the version that its rows were written under."""
 
-    files: tuple[StoredFile, ...]
-    schema: Schema
-    fields: Mapping[int, int]
-    version: int
+    files: tuple[StoredFile, ...] = ()
+    schema: Schema = field(default_factory=Schema)
+    fields: Mapping[int, int] = field(default_factory=dict[int, int])
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,44 +223,58 @@ class RecomputedKeys:
 class TableUpdate:
     """The update of one table, as its tasks need it.
 
-    key: its columns as their texts are read (see `keyed_events.TableKey`). schema: the one to write. stored: None when
-      no existing row stays.
+    schema: the one to write. properties: those of the table that say how files are written.
     emptied, emptied_now: partitions whose DDL deletes new rows, and existing rows.
     skips_rejected: whether unusable rows are left out; otherwise they stop the update.
+    stored: the rows that stay.
     recomputed: when all events of the table are read, the keys to recompute; None to update the keys of all events.
     tells_collisions: whether the update stops when keys that differ in the source may be equal in the lake (zero dates
       that became NULL).
     """
 
     table_no: int
-    name: str
-    target: Target
-    key: tuple[Column, ...]
-    value_format: ValueFormat
-    schema: Schema
+    table: FeedTable
     location: str
-    emptied: tuple[PartitionRows, ...]
-    skips_rejected: bool
+    schema: Schema = field(default_factory=Schema)
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
-    stored: StoredTable | None = None
+    emptied: tuple[PartitionRows, ...] = ()
     emptied_now: tuple[PartitionRows, ...] = ()
+    skips_rejected: bool = True
+    stored: StoredTable = field(default_factory=StoredTable)
     recomputed: RecomputedKeys | None = None
     tells_collisions: bool = False
 
+    @functools.cached_property
+    def target(self) -> Target:
+        return self.table.target
+
+    @functools.cached_property
+    def key(self) -> tuple[Column, ...]:
+        """The columns of the key as their texts are read."""
+        return tuple(part.read_as for part in self.table.key_parts)
+
+    @property
+    def name(self) -> TableName:
+        return self.table.life.last.name
+
     def updated(self, failure: str | None = None) -> UpdatedTable:
-        return UpdatedTable(self.table_no, self.target.versions[-1].name, failure=failure)
+        return UpdatedTable(self.table_no, self.name, failure=failure)
 
     def stored_value(self, column: Column, target: Target | None = None) -> str:
         """Return the value of a column in an existing row (`f<field id>`, as in `read_rows`): the current one, or that
         of another target."""
-        assert self.stored is not None, self.name
         target = target or self.target
         if column.id in self.stored.fields:
             value = column_of_field(self.stored.fields[column.id])
             types = target.types(column.id)[self.stored.version]
         else:
-            value, types = target.default(column.id, self.value_format)
-        return sql.cast(convert_through(value, types, self.value_format), self.value_format.type_of(column.type))
+            value, types = target.default(column.id)
+        return sql.cast(convert_through(value, types, target.value_format), target.value_format.type_of(column.type))
+
+
+def file_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a table's properties that say how files are written."""
+    return {name: each for name, each in properties.items() if name.startswith("write.")}
 
 
 @dataclass(frozen=True)
@@ -228,7 +310,7 @@ def update_tables(
         except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
             fault = error if isinstance(error, TransientError) else engine_fault(error)
             if fault is not None:
-                fault.table = fault.table or update.name
+                fault.table = fault.table or str(update.name)
                 raise fault from error
             known = isinstance(error, CdcError)
             found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
@@ -396,9 +478,9 @@ class _Task:
         update = self._update
         # The condition that a part of a key (columns of `key_texts`) is NULL in the lake and not in the source.
         collision = any_of(
-            f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.value_format)} IS NULL)"
+            f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.target.value_format)} IS NULL)"
             for text, column in ((key_part(n), column) for n, column in enumerate(update.key))
-            if value_parsing.may_collide(column.type, update.value_format)
+            if value_parsing.may_collide(column.type, update.target.value_format)
         )
         if update.recomputed is not None:
             events = self._of_recomputed(events, update.recomputed, collision)
@@ -426,11 +508,11 @@ class _Task:
         update, columns = self._update, self._update.target.columns
         last, target = typed.events.take(pa.array(typed.places)), typed_rows.text_target(update.target)
         # The same events make the same rows in the same order.
-        kept = typed_rows.typed_rows(typed.events, last, target, update.value_format).values
+        kept = typed_rows.typed_rows(typed.events, last, target).values
         own, values = sql.by_name(kept.sort_by("row").take(typed.values.column("row"))), sql.by_name(typed.values)
         texts = {f"c{column.id}": own[f"c{column.id}"].cast(pa.string()) for column in columns}
         changed = [column for column in columns if texts[f"c{column.id}"].null_count]
-        expressions = [value_parsing.text("value", column.type, update.value_format) for column in changed]
+        expressions = [value_parsing.text("value", column.type, update.target.value_format) for column in changed]
         statements = [
             (f"SELECT {expression} AS text FROM stacked", values[f"c{column.id}"])
             for column, expression in zip(changed, expressions, strict=True)
@@ -456,7 +538,7 @@ class _Task:
         done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
             is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-            is_latest[keyed_events.latest_changes(events, len(update.key), update.name)] = True
+            is_latest[keyed_events.latest_changes(events, len(update.key), str(update.name))] = True
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._positions(latest)
@@ -472,7 +554,7 @@ class _Task:
             latest = of_keys(latest, last, "ANTI")
             done.append(_Decided(latest, self._positions(latest), usable, deletes))
             events = of_keys(events, last)
-            bad = typed_rows.unusable_events(events, update.target, update.value_format)
+            bad = typed_rows.unusable_events(events, update.target)
             # Where each event of a key fits by itself, the last one is what makes no row of them.
             bad = pa.concat_tables([bad.select(_OF_REJECTED), of_keys(last, bad, "ANTI")])
             rejected += bad.to_pylist()
@@ -481,8 +563,7 @@ class _Task:
             events = of_keys(events, bad, "ANTI", ("key", "segment", "line"))
         rejected.sort(key=lambda row: (row["segment"], row["line"]))
         for row in rejected[:1]:  # One reason is shown.
-            about = row["image"], row["version_no"], update.target, update.value_format
-            row["why"] = typed_rows.misfit(*about)
+            row["why"] = typed_rows.misfit(row["image"], row["version_no"], update.target)
         found.rejections += summarized(
             {"segment": row["segment"], "line": row["line"], "after": row["image"], "count": 1, "why": row.get("why")}
             for row in rejected
@@ -512,23 +593,38 @@ class _Task:
 
     def _typed(self, events: pa.Table, upserts: pa.Table, replaced: Mapping[str, BitMap64]) -> TypedRows:
         """Return the rows that keyed events leave, without those of partitions that were emptied later. `replaced` are
-        the positions of existing rows of the keys."""
-        update = self._update
-        base = functools.partial(self._based, replaced) if replaced else None
+        the positions of existing rows of the keys.
 
-        def typed(upserts: pa.Table, target: Target) -> TypedRows:
-            return typed_rows.typed_rows(events, upserts, target, update.value_format, base)
-
-        own = {column.id for column in update.target.columns}
-        left = typed_rows.without_emptied(upserts, update.emptied, update.value_format, typed, own)
-        return typed(left, update.target)
+        An event whose value cannot be read stays where the columns that decide are among the table's: it is rejected
+        afterwards. Raises `TableHeldError` where it is uncertain which rows were removed, and `DdlError` where that
+        cannot be evaluated."""
+        target, base = self._update.target, functools.partial(self._based, replaced) if replaced else None
+        read_later = {column.id for column in target.columns}
+        for each in self._update.emptied:
+            earlier = where(upserts, upserts.column("version_no").to_numpy() < len(each.target.versions))
+            if not earlier.num_rows:
+                continue
+            rows = typed_rows.typed_rows(events, earlier, replace(each.target, columns=each.columns), base)
+            is_read_later = read_later.issuperset(column.id for column in each.columns)
+            if not is_read_later and pc.any(rows.values.column("fault")).as_py():
+                columns, names = ", ".join(column.name for column in each.columns), ", ".join(each.names)
+                raise TableHeldError(
+                    f"a value of {columns} cannot be read, which says whether a row was in partition {names}",
+                    advice="load it again from a dump that was made after the statement",
+                )
+            condition = each.condition(lambda column: f"c{column.id}")
+            query = f"SELECT {sql.when('fault', 'false', condition)} AS gone FROM typed"
+            gone = each.known(sql.query(query, typed=rows.values).column("gone"))
+            if gone.any():
+                upserts = typed_rows.events_of_keys(upserts, where(rows.of_events(["key"]), gone), "ANTI")
+        return typed_rows.typed_rows(events, upserts, target, base)
 
     def _based(self, replaced: Mapping[str, BitMap64], folds: pa.Table, target: Target) -> pa.Table:
         """Add the existing rows of the keys to folds, where they count, as `rows_of_fold` reads them. `replaced` are
         the positions of these rows."""
         update, base = self._update, self._stored_values(replaced, target)
         parts = [
-            f"{value_parsing.value(f'folds.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
+            f"{value_parsing.value(f'folds.k{n}', key.type, update.target.value_format)} IS NOT DISTINCT FROM base.s{n}"
             for n, key in enumerate(update.key)
         ]
         keys = [f"s{n}" for n in range(len(update.key))]
@@ -548,13 +644,13 @@ class _Task:
     def _emptied(self) -> dict[str, BitMap64]:
         """Return the positions of existing rows of emptied partitions, by the path of their file."""
         update, stored = self._update, self._update.stored
-        if stored is None or not update.emptied_now:
+        if not (stored.files and update.emptied_now):
             return {}
         condition, columns = "false", list[Column]()
         for each in reversed(update.emptied_now):
             values = {column: update.stored_value(column, each.target) for column in each.columns}
             columns += values
-            gone = each.condition(values.__getitem__, update.value_format)
+            gone = each.condition(values.__getitem__)
             # A later statement finds the rows that this one leaves.
             condition = sql.when(gone, "true", sql.when(f"NOT {gone}", condition))
         query = f"SELECT file_no, position, {condition} AS gone FROM stored"
@@ -564,11 +660,11 @@ class _Task:
     def _positions(self, events: pa.Table) -> dict[str, BitMap64]:
         """Return the positions of existing rows with the key of one of the events, by the path of their file."""
         update = self._update
-        if update.stored is None or not events.num_rows:
+        if not (update.stored.files and events.num_rows):
             return {}
         texts = key_texts(events.column("key"), len(update.key))
         parts = [
-            f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
+            f"{value_parsing.value(text, column.type, update.target.value_format)} AS k{n}"
             for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
         ]
         keys = sql.query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
@@ -576,7 +672,7 @@ class _Task:
         # The ends of the parts of the keys, by field id, where the files hold the same values.
         between: dict[int, tuple[Any, Any]] = {}
         for n, column in enumerate(update.key):
-            collides = value_parsing.may_collide(column.type, update.value_format)
+            collides = value_parsing.may_collide(column.type, update.target.value_format)
             operator = "IS NOT DISTINCT FROM" if collides else "="
             conditions.append(f"{update.stored_value(column)} {operator} keys.k{n}")
             part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
@@ -593,7 +689,6 @@ class _Task:
         """Read rows at positions of files, by the path of the file: `b<id>`, the target's value of each column, and
         `s<n>`, the current value of each part of the key."""
         update, stored = self._update, self._update.stored
-        assert stored is not None
         values = {f"b{column.id}": column for column in target.columns}
         keys = [f"{update.stored_value(column)} AS s{n}" for n, column in enumerate(update.key)]
         found: list[pa.Table] = []
@@ -611,7 +706,6 @@ class _Task:
     def _values(self, rows: pa.Table, wanted: Mapping[str, Column], target: Target) -> pa.Table:
         """Return the target's values of columns in existing rows, by name."""
         update, stored = self._update, self._update.stored
-        assert stored is not None
         given = sql.by_name(rows)
         current: dict[str, Any] = {}
         changed: dict[str, tuple[str, Any, Sequence[ColumnType]]] = {}
@@ -621,12 +715,12 @@ class _Task:
                 # A partition that was emptied long ago has an older target than the rows.
                 types = target.types(column.id).get(stored.version, (column.type,))
                 type_now = iceberg_name(stored.schema.find_field(field).field_type)
-                if len(types) > 1 or type_now != update.value_format.type_of(column.type):
+                if len(types) > 1 or type_now != update.target.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
-        values = typed_rows.converted([*changed.values()], update.value_format)
+        values = typed_rows.converted([*changed.values()], update.target.value_format)
         current |= dict(zip(changed, values, strict=True))
         others = [column for name, column in wanted.items() if name not in current]
-        defaults = typed_rows.default_values(others, None, target, rows.num_rows, update.value_format)
+        defaults = typed_rows.default_values(others, None, target, rows.num_rows)
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
@@ -636,7 +730,6 @@ class _Task:
         """Query `stored`, the live rows of files: `file_no`, `position`, `f<field id>` of columns; most rows outside
         `between` are skipped."""
         stored = self._update.stored
-        assert stored is not None
         fields = [*dict.fromkeys(stored.fields[column.id] for column in columns if column.id in stored.fields)]
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -653,7 +746,6 @@ class _Task:
 
     def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored
-        assert stored is not None
         files, positions = found.column("file_no").to_numpy(), found.column("position").to_numpy()
         return {
             stored.files[number].path: BitMap64(positions[files == number].tolist())
@@ -663,7 +755,6 @@ class _Task:
     def rewrite(self, file: StoredFile, deleted: BitMap64, found: UpdatedTable) -> None:
         """Write the file's remaining rows with the current values of their columns."""
         update, stored = self._update, self._update.stored
-        assert stored is not None
         old = stored.schema
         wanted = {lake_name(column): column for column in update.target.columns}
         own = {*stored.fields.values()}
@@ -784,7 +875,7 @@ def _updated_in_job(
         FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()))
         for table in tables
         for updated in [found[table.update.table_no]]
-        if table.rewrites and table.update.stored is not None
+        if table.rewrites
         if updated.failure is None and not updated.collides
         for file in table.update.stored.files
     ]
