@@ -18,18 +18,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, TableHeldError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake import names
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import (
     CurrentTables,
@@ -41,24 +41,11 @@ from cdc_lakehouse.lake.current.tables import (
     tags_of,
 )
 from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name, plan_evolution
-from cdc_lakehouse.lake.current.update_tasks import (
-    FeedTable,
-    PlannedTable,
-    RecomputedKeys,
-    RowCounts,
-    StoredTable,
-    TableUpdate,
-    UpdatedTable,
-    file_properties,
-    typed_beforehand,
-    update_in_job,
-)
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction, TagChanges
 from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, discards
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     DUMP,
@@ -89,10 +76,9 @@ class TableChanges:
     rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be, or because
       one of the earlier snapshots no longer exists. recompute: whether it is because a person requested it.
     keys_may_collide: whether keys that differ in the source can be equal in the lake (zero dates that became NULL).
-    events: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
+    events, inserts: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
 
-    number: int
-    table: FeedTable
+    table: update_tasks.FeedTable
     state: TableState | None
     applied_ts: int
     checkpoint_ts: int
@@ -101,15 +87,13 @@ class TableChanges:
     earlier: frozenset[int] = frozenset()
     recompute: bool = False
     keys_may_collide: bool = False
-    events: tuple[int, bool] = (0, False)
+    events: int = 0
+    inserts: bool = False
+    number: int = 0
 
     @property
     def life(self) -> Incarnation:
         return self.table.life
-
-    @property
-    def target(self) -> TableVersion:
-        return self.life.last
 
     @property
     def applied_version(self) -> int:
@@ -182,8 +166,8 @@ class News:
 def find_changed_tables(
     tables: CurrentTables, news: News, lives: Mapping[str, Incarnation], holds: Holds
 ) -> tuple[list[TableChanges], Holds]:
-    """Return the changes of each table that has some and is not held, numbered from 0, and holds for tables that turn
-    out to be blocked."""
+    """Return the changes of each table that has some and is not held, and holds for tables that turn out to be
+    blocked."""
     run, history, cut = news.run, news.run.history.history, news.run.last_cut
     # The reasons of the tables whose rows did not fit in the last run, when nothing has changed since: they would not
     # fit now.
@@ -214,14 +198,14 @@ def find_changed_tables(
             if state is None and life.is_replaced_by_dump:
                 continue  # It never existed: the dump came first.
             recompute = asked and life.dropped_ts is None
-            found.append(_changes(news, len(found), life, state, passed, batch, recompute))
+            found.append(_changes(news, life, state, passed, batch, recompute))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
     return found, reasons
 
 
 def _changes(
-    news: News, number: int, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
+    news: News, life: Incarnation, state: TableState | None, passed_ts: int, batch: int, recompute: bool
 ) -> TableChanges:
     feed, upto = news.run.feed, news.checkpoint_ts
     table = feed_tables.feed_table(feed, life)
@@ -231,7 +215,7 @@ def _changes(
     if state is not None and (refusal := feed_tables.format_refusal(feed, life, state)) is not None:
         raise TableHeldError(refusal)
     if state is None or not state.schema_fingerprint:
-        return TableChanges(number, table, state, BEGINNING, upto)
+        return TableChanges(table, state, BEGINNING, upto)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     # Whether the lake's table is not what its currently known history makes of it: other columns, or, by the
@@ -248,7 +232,7 @@ def _changes(
     earlier = frozenset(id for id in contents if id is not None)
     if earlier and not earlier <= news.run.appended().snapshots:
         rebuild, redecoded, earlier = True, (), frozenset()
-    return TableChanges(number, table, state, applied, upto, rebuild, redecoded, earlier, recompute)
+    return TableChanges(table, state, applied, upto, rebuild, redecoded, earlier, recompute)
 
 
 # Names.
@@ -314,33 +298,25 @@ class PlannedUpdate:
     `transaction` is open when the plan changes the schema: tasks write with the field ids that it assigned.
     `format_version` is the one that the table will have."""
 
-    changes: TableChanges
-    table: PlannedTable
+    update: update_tasks.TableUpdate
     state: TableState
     plan: Plan
     transaction: TableTransaction | None
     tags: TagChanges
     format_version: int
 
-    @property
-    def update(self) -> TableUpdate:
-        return self.table.update
 
-
-def plan_update(
-    feed: FeedConfig, tables: CurrentTables, iceberg: IcebergJavaApi, quarantine: Quarantine, checkpoints: Checkpoints,
-    last: Sequence[CutRow], changes: TableChanges,
-) -> PlannedUpdate:  # fmt: skip
-    """Plan the update of one table; create it when it does not exist yet. Its tags follow from the `checkpoints`,
-    of which `last` are the newest rows. Raises `TableHeldError` when the table is blocked."""
-    source = changes.table
-    state = changes.state or _create(tables, iceberg, changes)
+def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
+    """Plan the update of one table; create it when it does not exist yet. Raises `TableHeldError` when the table is
+    blocked."""
+    feed, source = run.feed, changes.table
+    state = changes.state or _create(tables, run.iceberg, changes)
     table = tables.lake.existing(state.identifier)
     if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
         raise TransientError("another writer has changed the table", advice="run again")
-    wanted = feed.format_version_of(changes.target.name.database, changes.target.name.table)
+    wanted = feed.format_version_of(changes.life.last.name.database, changes.life.last.name.table)
     format_version = max(wanted, state.format_version)
-    columns = lake_columns(changes.target.carried, source.values)
+    columns = lake_columns(changes.life.last.carried, source.values)
     if changes.rebuild:
         # The columns were not what they were assumed to be: none of them is kept.
         columns = [replace(column, initial=None) for column in columns]
@@ -354,53 +330,55 @@ def plan_update(
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
     if plan.steps or is_upgraded:
-        transaction = iceberg.transaction(state.identifier, state.snapshot_id)
+        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
         evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
         schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
-    stored = StoredTable()
+    stored = update_tasks.StoredTable()
     if stays:
         fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
         files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
-        stored = StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
+        stored = update_tasks.StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
     # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
     # once all of them are known.
-    skips_rejected = feed.policy.quarantine == "skip" or quarantine.has_discarded(changes.life.names)
+    skips_rejected = feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names)
     applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
     segments = frozenset(segment.segment for segment in changes.redecoded)
-    update = TableUpdate(
+    update = update_tasks.TableUpdate(
         changes.number,
         source,
         table.location(),
         schema,
-        properties=file_properties(table.properties),
+        properties=update_tasks.file_properties(table.properties),
         emptied=source.emptied(BEGINNING if changes.reads_all_events else changes.applied_ts),
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
         skips_rejected=skips_rejected,
         stored=stored,
-        recomputed=RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
+        recomputed=update_tasks.RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
         tells_collisions=changes.reads_new_events,
+        spans=source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto),
+        events=changes.events,
+        inserts=changes.inserts,
+        rewrites=bool(plan.rewritten) and stays,
     )
-    spans = source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto)
-    rewrites = bool(plan.rewritten) and stays
-    planned = PlannedTable(update, spans, *changes.events, rewrites=rewrites)
     tags: TagChanges = {}
     if table.current_snapshot() is not None:
-        shown = shown_state(table, {row.snapshot_id for row in last if row.snapshot_id is not None})
-        if shown is None:
-            # A table that was held is in an earlier cut.
-            rows = [row for name in changes.life.names for row in checkpoints.rows_of(name)]
-            shown = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
+        # A table that was held is in an earlier cut than the last.
+        shown = shown_state(table, {row.snapshot_id for row in run.last_cut_rows}) or shown_state(
+            table, {row.snapshot_id for name in changes.life.names for row in run.checkpoints.rows_of(name)}
+        )
         tags = plan_tags(tags_of(table), shown, changes.checkpoint_ts, tables.lake.config.cuts)
-    return PlannedUpdate(changes, planned, state, plan, transaction, tags, format_version)
+    return PlannedUpdate(update, state, plan, transaction, tags, format_version)
 
 
-def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpdate, updated: UpdatedTable) -> None:
+def commit(
+    run: FeedRun, batch: int, changes: TableChanges, planned: PlannedUpdate, updated: update_tasks.UpdatedTable
+) -> None:
     """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
     change. Raises `TransientError` when files do not hold the rows that they should."""
-    changes, state, update = planned.changes, planned.state, planned.update
+    state, update = planned.state, planned.update
     fingerprint = schema_fingerprint(changes.life, changes.table.values)
-    stays = not (changes.replaces_all_rows or planned.table.rewrites)
+    stays = not (changes.replaces_all_rows or planned.update.rewrites)
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
@@ -410,11 +388,11 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
     # The files hold the right number of rows. Otherwise they are unused.
     written, counts, removed = _rows_of(updated.files), updated.counts, sum(map(len, updated.deleted.values()))
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
-    if lost or (planned.table.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
+    if lost or (planned.update.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
     properties: dict[str, str | None] = {
-        names.DATABASE: changes.target.name.database,
-        names.TABLE: changes.target.name.table,
+        names.DATABASE: changes.life.last.name.database,
+        names.TABLE: changes.life.last.name.table,
         names.APPLIED_TS: str(changes.checkpoint_ts),
         names.APPLIED_BATCH: str(batch),
         names.LINEAGE: fingerprint,
@@ -438,9 +416,10 @@ def commit(iceberg: IcebergJavaApi, io: FileIO, batch: int, planned: PlannedUpda
         if stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
-    transaction = planned.transaction or iceberg.transaction(state.identifier, state.snapshot_id)
+    transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
     delete_files, replaced = (), ()
     if stays and updated.deleted:
+        io = load_file_io(dict(run.lake.catalog.properties), update.location)
         where = io, update.location, update.properties, planned.format_version
         delete_files, replaced = delete_rows(*where, update.stored.files, updated.deleted)
     transaction.commit(
@@ -463,13 +442,13 @@ def _rows_of(data_files: Sequence[str]) -> int:
 def _create(tables: CurrentTables, iceberg: IcebergJavaApi, changes: TableChanges) -> TableState:
     """Create an empty table with the columns of the target, under a parking name while another table has its name.
     Raises `ConcurrentRunError` when another run has created it meanwhile: both would share a directory of files."""
-    name = changes.target.name
+    name = changes.life.last.name
     another_run = ConcurrentRunError(f"another run has made the table {name}", advice="run again")
     if tables.find(changes.life) is not None:
         raise another_run
     wanted = tables.identifier(name)
     tables.lake.ensure_namespace(wanted.namespace)
-    columns = lake_columns(changes.target.carried, changes.table.values)
+    columns = lake_columns(changes.life.last.carried, changes.table.values)
     identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
     location, own = tables.location(changes.life, name), column_names({each.id: each.name for each in columns})
     properties = {**tables.first_properties(changes.life), names.COLUMNS: own}
@@ -492,13 +471,12 @@ fails."""
 
 
 class AppliedTable(NamedTuple):
-    """One table's part of a run: its state and its key, the counts of what was written, and whether the whole table was
-    recomputed from all events."""
+    """One table's part of a run: its state, the counts of what was written, and whether the whole table was recomputed
+    from all events."""
 
     life: Incarnation
     state: TableState
-    key: tuple[str, ...]
-    counts: RowCounts
+    counts: update_tasks.RowCounts
     rebuilt: bool
 
 
@@ -538,8 +516,8 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     synthetic.write_repairs()
     holds = synthetic.write_moved_rows(lives, holds) | holds
     changed, refused = find_changed_tables(tables, News(run, upto), lives, holds)
-    waiting = tuple(each.target.name for each in changed if only is not None and each.target.name not in only)
-    wanted = [each for each in changed if each.target.name not in waiting]
+    waiting = tuple(each.life.last.name for each in changed if only is not None and each.life.last.name not in only)
+    wanted = [each for each in changed if each.life.last.name not in waiting]
     changed = [replace(each, number=number) for number, each in enumerate(wanted)]
     done: list[_Turn] = []
     holds = refused | holds
@@ -596,7 +574,7 @@ class _Turn:
 
     changes: TableChanges
     planned: PlannedUpdate | None = None
-    updated: UpdatedTable | None = None
+    updated: update_tasks.UpdatedTable | None = None
     failure: str | None = None
     fault: CdcError | None = None
 
@@ -611,8 +589,8 @@ def _give_names(
     """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
     all tables of the feed."""
     locations: list[TableLocation] = []
-    for planned in (turn.planned for turn in done if turn.planned is not None):
-        life, now, home = planned.changes.life, planned.state.identifier, tables.identifier(planned.changes.target.name)
+    for life, now in ((turn.changes.life, turn.planned.state.identifier) for turn in done if turn.planned is not None):
+        home = tables.identifier(life.last.name)
         # A dropped table keeps its identifier until its name is needed; once it has made way for another, it does not
         # move back, even if the previous run ended between the two steps.
         parked = tables.parking_identifier(life, life.last.name)
@@ -630,8 +608,7 @@ def _give_names(
             blocked = {life.id: str(error)} | blocked
             continue
         if life.id not in blocked and turn.updated is not None:
-            key = tuple(lake_name(column) for column in turn.changes.table.key)
-            applied.append(AppliedTable(life, state, key, turn.updated.counts, turn.changes.is_rebuilt))
+            applied.append(AppliedTable(life, state, turn.updated.counts, turn.changes.is_rebuilt))
     return applied, blocked
 
 
@@ -641,25 +618,26 @@ def _try(
 ) -> list[_Turn]:  # fmt: skip
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds. `of_dump`: the rows of
     tables that were typed with a dump."""
-    turns = [_Turn(replace(each, events=counts.of(each.life.names, above=each.reads_new_events))) for each in changed]
+    turns: list[_Turn] = []
+    for each in changed:
+        events, inserts = counts.of(each.life.names, above=each.reads_new_events)
+        turns.append(_Turn(replace(each, events=events, inserts=inserts)))
     run.require_lease()
     # Made before there are threads: it is the run's first write, and what fails with it is of no table.
-    iceberg, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
+    _, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
 
     def plan(turn: _Turn) -> None:
-        shown = run.checkpoints, run.last_cut_rows
-        turn.planned = plan_update(run.feed, tables, iceberg, run.quarantine, *shown, turn.changes)
+        turn.planned = plan_update(run, tables, turn.changes)
 
     # New tables are made in order: two of them may want one name.
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
-    planned = [turn.planned for turn in turns if turn.planned is not None]
-    if planned:
-        spans = [span for each in planned for span in each.table.spans]
+    if updates := [turn.planned.update for turn in turns if turn.planned is not None]:
         # In the current state, and from before segments were decoded again.
-        reader = run.events.reader(*commit_ts_range(spans), {id for each in planned for id in each.changes.earlier})
-        typed, run.typed = typed_beforehand(io, run.typed, [each.update for each in planned], of_dump), []
-        rest = [each.table for each in planned if each.changes.number not in typed]
-        found = typed | update_in_job(lambda: run.spark, io, rest, reader)
+        earlier = {id for turn in turns if turn.planned is not None for id in turn.changes.earlier}
+        reader = run.events.reader(*commit_ts_range([span for each in updates for span in each.spans]), earlier)
+        typed, run.typed = update_tasks.typed_beforehand(io, run.typed, updates, of_dump), []
+        rest = [each for each in updates if each.table_no not in typed]
+        found = typed | update_tasks.update_in_job(lambda: run.spark, io, rest, reader)
         for turn in turns:
             turn.updated = found.get(turn.changes.number)
     # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded
@@ -668,7 +646,7 @@ def _try(
     rejected, skips = [*synthetic.rejected], run.feed.policy.quarantine == "skip"
     is_discarded = discards(run.quarantine.rows)
     for turn in [turn for turn in turns if turn.goes_on]:
-        made, name = turn.updated, turn.changes.target.name
+        made, name = turn.updated, turn.changes.life.last.name
         if made is None or made.failure is not None:
             turn.failure = "it was not updated" if made is None else made.failure
             run.log.error("table %s could not be updated: %s", name, turn.failure)
@@ -682,7 +660,7 @@ def _try(
             else:
                 turn.failure = reason
     sound = [turn for turn in turns if turn.goes_on]
-    by_name = {turn.changes.target.name: turn for turn in sound}
+    by_name = {turn.changes.life.last.name: turn for turn in sound}
     is_of_move = synthetic.reads()
 
     def tried_again(row: Quarantined) -> bool:
@@ -700,7 +678,7 @@ def _try(
 
     def one(turn: _Turn) -> None:
         if turn.planned is not None and turn.updated is not None:
-            commit(iceberg, load_file_io(dict(io), turn.planned.update.location), batch, turn.planned, turn.updated)
+            commit(run, batch, turn.changes, turn.planned, turn.updated)
 
     _each(run.log, sound, one, _AT_ONCE, "tables are committed")
     return turns

@@ -174,7 +174,7 @@ class Play:
 
     def prepared(
         self, recomputed: update_tasks.RecomputedKeys | None = None
-    ) -> tuple[update_tasks.PlannedTable, EventReader]:
+    ) -> tuple[update_tasks.TableUpdate, EventReader]:
         self.all_events += self.events
         events, self.events = (self.all_events if recomputed else self.events), []
         now, stored = self.versions[-1], update_tasks.StoredTable()
@@ -187,11 +187,10 @@ class Play:
         update = update_tasks.TableUpdate(
             0, source, f"file://{self.directory}", self.schema(now), stored=stored, recomputed=recomputed,
             skips_rejected=self.settings.get("policy") != "hold", tells_collisions=recomputed is None,
+            spans=source.spans(0, 0, product.row_stage(1 << 40)), events=len(events),
+            rewrites=bool(stored.files) and self.stored_as is not None and self.stored_as.columns != now.columns,
         )  # fmt: skip
-        rewrites = bool(stored.files) and self.stored_as is not None and self.stored_as.columns != now.columns
-        spans = source.spans(0, 0, product.row_stage(1 << 40))
-        table = update_tasks.PlannedTable(update, spans, len(events), rewrites=rewrites)
-        return table, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
+        return update, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
 
     def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
         now, (table, reader) = self.versions[-1], self.prepared(recomputed)
@@ -214,30 +213,30 @@ class Play:
             found += rows.rename_columns([str(schema.find_column_name(id)) for id in ids]).to_pylist()
         return found
 
-    def by_driver(self, table: update_tasks.PlannedTable, reader: EventReader) -> update_tasks.UpdatedTable:
+    def by_driver(self, table: update_tasks.TableUpdate, reader: EventReader) -> update_tasks.UpdatedTable:
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
         return update_tasks.update_in_job(lambda: session, {}, [table], reader)[0]
 
-    def by_tasks(self, table: update_tasks.PlannedTable, reader: EventReader) -> update_tasks.UpdatedTable:
+    def by_tasks(self, table: update_tasks.TableUpdate, reader: EventReader) -> update_tasks.UpdatedTable:
         """Two tasks: each has a share of the events where no key is in both; otherwise events come in blocks, through
         files or not. One writes existing rows again."""
-        update, found = table.update, table.update.updated()
+        found = table.updated()
         parts = [part for share in reader.shares(2) for part in update_tasks.update_by_share({}, [table], share)]
-        apart = [] if update.recomputed else update_tasks.parts_apart({}, parts)
+        apart = [] if table.recomputed else update_tasks.parts_apart({}, parts)
         for result in apart:
             found.add(pickle.loads(pickle.dumps(result)))
-        redecoded = update.recomputed.segments if update.recomputed else frozenset[str]()
+        redecoded = table.recomputed.segments if table.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
             events = keyed_events.read_keyed_events(share, table.spans, redecoded)
             blocks += [keyed_events.divided(keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
-            for result in task_results(update, *own):
+            for result in task_results(table, *own):
                 found.add(result)
         if table.rewrites and found.failure is None and not found.collides:
-            gone = found.deleted.get(update.stored.files[0].path, BitMap64())
-            for result in task_results(update_tasks.FileRewrite(update, update.stored.files[0], gone)):
+            gone = found.deleted.get(table.stored.files[0].path, BitMap64())
+            for result in task_results(update_tasks.FileRewrite(table, table.stored.files[0], gone)):
                 found.add(result)
         return found
 
@@ -265,10 +264,10 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
     class Emptied(Play):
         def prepared(
             self, recomputed: update_tasks.RecomputedKeys | None = None
-        ) -> tuple[update_tasks.PlannedTable, EventReader]:
+        ) -> tuple[update_tasks.TableUpdate, EventReader]:
             (table, reader), first = super().prepared(recomputed), self.versions[0]
             emptied = typed_rows.PartitionRows(scheme, ("p0",), typed_rows.Target(first.carried, (first,), self.format))
-            return replace(table, update=replace(table.update, emptied=(emptied,) * (len(self.versions) - 1))), reader
+            return replace(table, emptied=(emptied,) * (len(self.versions) - 1)), reader
 
     play = Emptied(tmp_path, {"table": "id int key, p int, v int"})
     play.steps(["10 I id=1 p=1 v=1", "11 I id=2 p=20 v=2", "11 I id=3 p=30 v=2", "run"])
@@ -293,9 +292,7 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
             continue  # A new table takes both rows.
         rows = play.rows
         play.rows, play.stored_as = [], None
-        task = update_tasks.TypingTask(
-            {("d", "t"): replace(play.prepared()[0].update, tells_collisions=False)}, {}, 1000, 1
-        )
+        task = update_tasks.TypingTask({("d", "t"): replace(play.prepared()[0], tells_collisions=False)}, {}, 1000, 1)
         for made in play.all_events:
             image = typed_rows.image_of(made["after"])
             texts = {f"{product.TEXT_OF}{name}": pa.array([text], pa.string()) for name, text in image.items()}
@@ -323,7 +320,7 @@ def typed_parts(
 
 def updates_in(directory: Path) -> dict[str, update_tasks.TableUpdate]:
     play = Play(directory, {"table": "id int key", "policy": "hold"})
-    made = replace(play.prepared()[0].update, tells_collisions=False)
+    made = replace(play.prepared()[0], tells_collisions=False)
     lives = {name: product.Incarnation("d.t#1", (version_of(1, "id int key", name=name),)) for name in "ab"}
     return {
         name: replace(
@@ -371,7 +368,7 @@ class Moved(Play):
     def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
         table, reader = self.prepared(recomputed)
         events = pa.concat_tables(keyed_events.read_keyed_events(reader, table.spans))
-        _, self.texts, self.found = update_tasks.folded_texts(table.update, {}, events)
+        _, self.texts, self.found = update_tasks.folded_texts(table, {}, events)
         self.rejections = self.found.rejections
 
     def results(self, *, counted: bool) -> Iterator[str]:
@@ -480,7 +477,7 @@ def test_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: p
         play.directory.mkdir()
         table, reader = feed(play, "I", *({"id": str(n), "v": "x" * length} for n in range(count))).prepared()
         keyed += keyed_events.read_keyed_events(reader, [replace(span, table_no=number) for span in table.spans])
-        plans.append(replace(table.update, table_no=number))
+        plans.append(replace(table, table_no=number))
     with_room(monkeypatch, "30MB")
     found = [*update_tasks.update_tables({}, plans, pa.concat_tables(keyed))]
     assert [(each.table_no, len(each.files), each.failure is None) for each in found] == [

@@ -362,7 +362,7 @@ def tags_of(table: Table) -> dict[str, int]:
     return {name: ref.snapshot_id for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.TAG}
 
 
-def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
+def shown_state(table: Table, published: Collection[int | None]) -> ShownState | None:
     """Return the newest published state of the table: `published` are the snapshots that cuts name. None when there is
     none, or when it has expired."""
     unpublished = False

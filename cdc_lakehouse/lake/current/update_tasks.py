@@ -224,6 +224,8 @@ class TableUpdate:
     """The update of one table, as its tasks need it.
 
     schema: the one to write. properties: those of the table that say how files are written.
+    spans: where its events are, about `events` many. inserts: whether no UPDATE or DELETE is known among them.
+    rewrites: whether existing rows must be rewritten.
     emptied, emptied_now: partitions whose DDL deletes new rows, and existing rows.
     skips_rejected: whether unusable rows are left out; otherwise they stop the update.
     stored: the rows that stay.
@@ -243,6 +245,10 @@ class TableUpdate:
     stored: StoredTable = field(default_factory=StoredTable)
     recomputed: RecomputedKeys | None = None
     tells_collisions: bool = False
+    spans: tuple[KeyedSpan, ...] = ()
+    events: int = 0
+    inserts: bool = False
+    rewrites: bool = False
 
     @functools.cached_property
     def target(self) -> Target:
@@ -318,12 +324,12 @@ def update_tables(
 
 
 def update_by_share(
-    properties: Mapping[str, str], tables: Sequence[PlannedTable], share: EventReader
+    properties: Mapping[str, str], tables: Sequence[TableUpdate], share: EventReader
 ) -> Iterator[UpdatedTable]:
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
     spans = [span for table in tables for span in table.spans]
     for events in keyed_events.together(keyed_events.read_keyed_events(share, spans), 6 * ROW_GROUP_BYTES):
-        for part in update_tables(properties, [table.update for table in tables], events):
+        for part in update_tables(properties, tables, events):
             own = where(events, events.column("table_no").to_numpy() == part.table_no)
             part.keys = keyed_events.different(key_hashes(own))
             yield part
@@ -357,7 +363,9 @@ def typed_beforehand(
     whole: list[UpdatedTable] = []
     for update in updates:
         own = made.get(update.location, [])
-        as_planned = {"table_no": update.table_no, "skips_rejected": update.skips_rejected}
+        as_planned = {
+            name: getattr(update, name) for name in ("table_no", "skips_rejected", "spans", "events", "inserts")
+        }
         is_expected = all(part.keys is not None and replace(was, **as_planned) == update for was, part in own)
         if is_expected and rows.get(update.target.versions[0].name) == sum(part.counts.rows for _, part in own):
             whole += [replace(part, table_no=update.table_no) for _, part in own]
@@ -811,20 +819,8 @@ _SPARK_FAILS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class PlannedTable:
-    """One table's part of the job. Its events, about `events` many, are in the `spans`; `rewrites` says that existing
-    rows must be rewritten, `inserts` that no UPDATE or DELETE is known among the events."""
-
-    update: TableUpdate
-    spans: tuple[KeyedSpan, ...]
-    events: int
-    inserts: bool = False
-    rewrites: bool = False
-
-
 def update_in_job(
-    spark: _Spark, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+    spark: _Spark, properties: Mapping[str, str], tables: Sequence[TableUpdate], reader: EventReader
 ) -> dict[int, UpdatedTable]:
     """Update tables with the events that the reader has; return what was made of each, by its number. `properties` are
     those of PyIceberg's FileIO for the warehouse.
@@ -835,49 +831,47 @@ def update_in_job(
     found: dict[int, UpdatedTable] = {}
     failed = run_isolated(spark, tables, lambda part: found.update(_updated_in_job(spark, properties, part, reader)))
     for index, reason in failed.items():
-        update = tables[index].update
-        found[update.table_no] = update.updated(f"{_SPARK_FAILS} ({reason})")
+        found[tables[index].table_no] = tables[index].updated(f"{_SPARK_FAILS} ({reason})")
     return found
 
 
 def _updated_in_job(
-    spark: _Spark, properties: Mapping[str, str], tables: Sequence[PlannedTable], reader: EventReader
+    spark: _Spark, properties: Mapping[str, str], tables: Sequence[TableUpdate], reader: EventReader
 ) -> dict[int, UpdatedTable]:
-    found = {table.update.table_no: table.update.updated() for table in tables}
+    found = {table.table_no: table.updated() for table in tables}
     is_little = sum(table.events + _TABLE_WEIGHT for table in tables) <= _SMALL_TASK_EVENTS
     parallelism = 1 if is_little else spark().sparkContext.defaultParallelism
     left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
     large = [
-        table for table in tables
-        if table.inserts and not table.update.recomputed and places[table.update.table_no][1] > 1
+        table for table in tables if table.inserts and not table.recomputed and places[table.table_no][1] > 1
     ]  # fmt: skip
     while sum(table.events for table in large) > COMPARED_EVENTS:
         large.remove(max(large, key=lambda table: table.events))
     if large:
         work = functools.partial(update_by_share, properties, large)
         parts = parts_apart(properties, run_tasks(spark(), keyed_events.shares_of(spark(), reader), work))
-        left = [t for t in tables if t.update.table_no not in {part.table_no for part in parts}]
+        left = [t for t in tables if t.table_no not in {part.table_no for part in parts}]
         places, tasks = _places(left, parallelism)
     spans = [span for table in left for span in table.spans]
-    redecoded = {name for table in left if (keys := table.update.recomputed) for name in keys.segments}
+    redecoded = {name for table in left if (keys := table.recomputed) for name in keys.segments}
     if left:
         plans: list[list[TableUpdate | FileRewrite]] = [[] for _ in range(tasks)]
         for table in left:
-            first, buckets = places[table.update.table_no]
+            first, buckets = places[table.table_no]
             for task in range(first, first + buckets):
-                plans[task].append(table.update)
+                plans[task].append(table)
         session = None if tasks <= _DRIVER_TASKS else spark()
         work = functools.partial(update_tables, properties)
         parts += keyed_events.work_by_key(session, reader, spans, places, plans, work, redecoded)
     for part in parts:
         found[part.table_no].add(part)
     rewrites = [
-        FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()))
+        FileRewrite(table, file, updated.deleted.get(file.path, BitMap64()))
         for table in tables
-        for updated in [found[table.update.table_no]]
+        for updated in [found[table.table_no]]
         if table.rewrites
         if updated.failure is None and not updated.collides
-        for file in table.update.stored.files
+        for file in table.stored.files
     ]
     session = None if len(rewrites) <= _DRIVER_TASKS else spark()
     nothing = KEYED_EVENTS.empty_table()
@@ -886,16 +880,16 @@ def _updated_in_job(
     return found
 
 
-def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:
+def _places(tables: Sequence[TableUpdate], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:
     """Return for each table the number of its first task and the number of its tasks, and the number of all tasks.
     Large tables have their own tasks, small ones share one."""
     places: dict[int, tuple[int, int]] = {}
     tasks = 0
-    small: list[PlannedTable] = []
+    small: list[TableUpdate] = []
     for table in tables:
         buckets = max(math.ceil(table.events / _TASK_EVENTS), min(parallelism, table.events // _SMALL_TASK_EVENTS))
         if buckets > 1:
-            places[table.update.table_no] = (tasks, buckets)
+            places[table.table_no] = (tasks, buckets)
             tasks += buckets
         else:
             small.append(table)
@@ -904,6 +898,6 @@ def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int,
     for table in small:
         if filled >= share:
             tasks, filled = tasks + 1, 0
-        places[table.update.table_no] = (tasks - 1, 1)
+        places[table.table_no] = (tasks - 1, 1)
         filled += table.events + _TABLE_WEIGHT
     return places, tasks
