@@ -41,14 +41,7 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.tasks import errors_of_tasks
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.keyed_events import (
-    KEYED_EVENTS,
-    KeyedSpan,
-    KeyedSpans,
-    KeyPart,
-    commit_ts_range,
-    keyed_spans,
-)
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, KeyPart, commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.files import StoredFile, delete_rows, live_files
@@ -323,7 +316,7 @@ def remove_superseded(run: FeedRun, lease: Callable[[], AbstractContextManager[N
     for number, life in enumerate(run.history.history.incarnations().values()):
         # Tables that the last cut does not show may still have to apply these events.
         is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
-        spans = keyed_spans(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ()
+        spans = KeyedSpan.of(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ()
         with_key = (span for span in spans if span.key)
         versions += [(span, tuple(each.name for each in life.versions[span.version_no].carried)) for span in with_key]
     if not versions:

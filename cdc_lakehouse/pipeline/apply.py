@@ -343,7 +343,6 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names)
     applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
-    segments = frozenset(segment.segment for segment in changes.redecoded)
     update = update_tasks.TableUpdate(
         changes.number,
         source,
@@ -354,7 +353,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         emptied_now=() if changes.replaces_all_rows else source.emptied(changes.applied_ts),
         skips_rejected=skips_rejected,
         stored=stored,
-        recomputed=update_tasks.RecomputedKeys(applied, segments) if changes.recomputes_keys else None,
+        recomputed_above=applied if changes.recomputes_keys else None,
+        redecoded=frozenset(segment.segment for segment in changes.redecoded),
         tells_collisions=changes.reads_new_events,
         spans=source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto),
         events=changes.events,

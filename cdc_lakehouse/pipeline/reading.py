@@ -23,7 +23,7 @@ from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.config.reporting import guess
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.keyed_events import all_keyed_events
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, read_keyed_events
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.names import Identifier
@@ -232,7 +232,8 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
-    events = all_keyed_events(reader, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
+    read = read_keyed_events(reader, source.spans(0, BEGINNING, synthetic_stage(commit_ts)))
+    events = pa.concat_tables([KEYED_EVENTS.empty_table(), *read])
     update, schema = TableUpdate(0, source, run.lake.config.warehouse, emptied=source.emptied(BEGINNING)), source.schema
     rows, rejected = folded_rows(update, run.lake.catalog.properties, events)
     skips = run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names)

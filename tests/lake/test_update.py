@@ -19,7 +19,7 @@ import json
 import pickle
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,7 +130,7 @@ class Play:
                 self.versions.append(version_of(int(ts), columns, self.versions[-1]))
             elif word == "recompute":
                 above, *segments = rest.removeprefix("above ").split()
-                self.run(update_tasks.RecomputedKeys(product.row_stage(int(above)), frozenset(segments)))
+                self.run(product.row_stage(int(above)), segments)
             elif word != "run":
                 was, made = event(line, number)
                 (self.earlier if was else self.events).append(made)
@@ -173,10 +173,10 @@ class Play:
         return EventReader(tuple(files), product.TableFiles(_EVENTS, f"file://{self.directory}"), earlier)
 
     def prepared(
-        self, recomputed: update_tasks.RecomputedKeys | None = None
+        self, above: int | None = None, redecoded: Iterable[str] = ()
     ) -> tuple[update_tasks.TableUpdate, EventReader]:
         self.all_events += self.events
-        events, self.events = (self.all_events if recomputed else self.events), []
+        events, self.events = (self.events if above is None else self.all_events), []
         now, stored = self.versions[-1], update_tasks.StoredTable()
         if self.stored_as is not None and self.rows:
             old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
@@ -185,15 +185,16 @@ class Play:
         own = tuple(column for id in now.key if (column := now.column(id)))
         source = update_tasks.FeedTable(product.Incarnation("d.t#1", tuple(self.versions)), own, self.format, 0)
         update = update_tasks.TableUpdate(
-            0, source, f"file://{self.directory}", self.schema(now), stored=stored, recomputed=recomputed,
-            skips_rejected=self.settings.get("policy") != "hold", tells_collisions=recomputed is None,
+            0, source, f"file://{self.directory}", self.schema(now), stored=stored, recomputed_above=above,
+            redecoded=frozenset(redecoded), tells_collisions=above is None,
+            skips_rejected=self.settings.get("policy") != "hold",
             spans=source.spans(0, 0, product.row_stage(1 << 40)), events=len(events),
             rewrites=bool(stored.files) and self.stored_as is not None and self.stored_as.columns != now.columns,
         )  # fmt: skip
-        return update, self.reader(events, *([self.reader(self.earlier)] if recomputed and self.earlier else []))
+        return update, self.reader(events, *([self.reader(self.earlier)] if above is not None and self.earlier else []))
 
-    def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
-        now, (table, reader) = self.versions[-1], self.prepared(recomputed)
+    def run(self, above: int | None = None, redecoded: Iterable[str] = ()) -> None:
+        now, (table, reader) = self.versions[-1], self.prepared(above, redecoded)
         found = self.found = (self.by_tasks if self.in_tasks else self.by_driver)(table, reader)
         self.rejections += found.rejections
         if not self.is_stopped(found):
@@ -222,13 +223,12 @@ class Play:
         files or not. One writes existing rows again."""
         found = table.updated()
         parts = [part for share in reader.shares(2) for part in update_tasks.update_by_share({}, [table], share)]
-        apart = [] if table.recomputed else update_tasks.parts_apart({}, parts)
+        apart = [] if table.recomputed_above is not None else update_tasks.parts_apart({}, parts)
         for result in apart:
             found.add(pickle.loads(pickle.dumps(result)))
-        redecoded = table.recomputed.segments if table.recomputed else frozenset[str]()
         blocks = list[pa.RecordBatch]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            events = keyed_events.read_keyed_events(share, table.spans, redecoded)
+            events = keyed_events.read_keyed_events(share, table.spans, table.redecoded)
             blocks += [keyed_events.divided(keyed, {0: (0, 2)}, directory) for keyed in events]
         for task in () if apart else (0, 1):
             own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
@@ -255,7 +255,9 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
 
 
 _INSERT: Final = re.compile(r"table .*|\d+\*? [IR] .*")
-_FILE: Final[Any] = SimpleNamespace(context=SimpleNamespace(database="d", table="t"), segment="s")
+_FILE: Final[Any] = SimpleNamespace(
+    context=SimpleNamespace(database="d", table="t"), segment=SimpleNamespace(segment="s")
+)
 
 
 def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path) -> None:
@@ -263,9 +265,9 @@ def test_keys_of_a_partition_emptied_long_ago_are_computed_again(tmp_path: Path)
 
     class Emptied(Play):
         def prepared(
-            self, recomputed: update_tasks.RecomputedKeys | None = None
+            self, above: int | None = None, redecoded: Iterable[str] = ()
         ) -> tuple[update_tasks.TableUpdate, EventReader]:
-            (table, reader), first = super().prepared(recomputed), self.versions[0]
+            (table, reader), first = super().prepared(above, redecoded), self.versions[0]
             emptied = typed_rows.PartitionRows(scheme, ("p0",), typed_rows.Target(first.carried, (first,), self.format))
             return replace(table, emptied=(emptied,) * (len(self.versions) - 1)), reader
 
@@ -314,7 +316,8 @@ def typed_parts(
     for name, ids in (words.split("=") for words in text.split()):
         about = {each: pa.array([1] * len(ids.split(",")), pa.int64()) for each in ("line", "commit_ts")}
         rows = pa.RecordBatch.from_pydict({**about, f"{product.TEXT_OF}id": pa.array(ids.split(","), pa.string())})
-        task.add(SimpleNamespace(context=SimpleNamespace(database="d", table=name), segment=name), rows)  # type: ignore[arg-type]
+        of_table = SimpleNamespace(context=SimpleNamespace(database="d", table=name), segment=_FILE.segment)
+        task.add(of_table, rows)  # type: ignore[arg-type]
     return task.parts()
 
 
@@ -365,8 +368,8 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
 class Moved(Play):
     texts: pa.Table
 
-    def run(self, recomputed: update_tasks.RecomputedKeys | None = None) -> None:
-        table, reader = self.prepared(recomputed)
+    def run(self, above: int | None = None, redecoded: Iterable[str] = ()) -> None:
+        table, reader = self.prepared(above, redecoded)
         events = pa.concat_tables(keyed_events.read_keyed_events(reader, table.spans))
         _, self.texts, self.found = update_tasks.folded_texts(table, {}, events)
         self.rejections = self.found.rejections

@@ -163,20 +163,19 @@ class KeyedSpan:
     upto: int
     key: tuple[tuple[str, str | None], ...]
 
-
-def keyed_spans(
-    life: Incarnation, key_of: Callable[[TableVersion], Sequence[KeyPart]], number: int, above_stage: int,
-    upto_stage: int,
-) -> Iterator[KeyedSpan]:  # fmt: skip
-    """Yield the spans of a life's versions that have stages in (above, upto], each with a key. Events with a DDL's
-    commit-ts belong to the version before it, synthetic ones to the version that it made."""
-    for version, upto_ts in life.spans():
-        above = max(row_stage(version.since), above_stage)
-        upto = upto_stage if upto_ts is None else min(row_stage(upto_ts), upto_stage)
-        if above < upto:
-            place, name = life.versions.index(version), version.name
-            key = tuple(own for part in key_of(version) if (own := part.within(version)) is not None)
-            yield KeyedSpan(number, place, name.database, name.table, above, upto, key)
+    @classmethod
+    def of(
+        cls, life: Incarnation, key_of: Callable[[TableVersion], Iterable[KeyPart]], number: int, above: int, upto: int
+    ) -> Iterator[Self]:
+        """Yield the spans of a life's versions that have stages in (above, upto], each with a key. Events with a DDL's
+        commit-ts belong to the version before it, synthetic ones to the version that it made."""
+        for version, upto_ts in life.spans():
+            begin = max(row_stage(version.since), above)
+            end = upto if upto_ts is None else min(row_stage(upto_ts), upto)
+            if begin < end:
+                place, name = life.versions.index(version), version.name
+                key = tuple(own for part in key_of(version) if (own := part.within(version)) is not None)
+                yield cls(number, place, name.database, name.table, begin, end, key)
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
@@ -379,14 +378,9 @@ def key_deletes(keys: pa.Table) -> pa.Table:
 # Find the latest change of each key among the keyed events of a task (`KEYED_EVENTS`).
 
 
-def key_part(position: int) -> str:
-    """Return the name of the column with a part of the keys."""
-    return f"t{position}"
-
-
 def key_texts(keys: Any, width: int) -> dict[str, Any]:
-    """Split keys (an array of lists of strings) into columns, by name."""
-    return {key_part(n): pc.list_element(keys, n) for n in range(width)}
+    """Split keys (an array of lists of strings) into columns `t<n>`."""
+    return {f"t{n}": pc.list_element(keys, n) for n in range(width)}
 
 
 def key_hashes(keyed: pa.Table) -> np.ndarray[Any, Any]:
@@ -482,7 +476,6 @@ _Result = TypeVar("_Result")
 Work = Callable[[Sequence[_Plan], pa.Table], Iterable[_Result]]
 """Takes the plans of a task and its events, with the columns of `KEYED_EVENTS`."""
 
-_IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
 """The size of the event files that one reading task gets."""
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
@@ -510,11 +503,6 @@ def read_keyed_events(
                 yield keyed_spans.keyed(events)
     except (OSError, duckdb.IOException) as error:
         raise TransientError(f"files of events cannot be read: {error}", advice="run again") from error
-
-
-def all_keyed_events(reader: EventReader, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()) -> pa.Table:
-    """Read as `read_keyed_events` does, into one table."""
-    return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, spans, decoded_again)])
 
 
 def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
@@ -562,8 +550,8 @@ def work_by_key(
     """Do work on the events of some spans, in tasks that get all events of their keys (`places` as in `divided`), or in
     this process without Spark; return what it yields. `plans` are those of each task."""
     if spark is None:
-        events = all_keyed_events(reader, spans, decoded_again)
-        return [*work([plan for own in plans for plan in own], events)]
+        events = [KEYED_EVENTS.empty_table(), *read_keyed_events(reader, spans, decoded_again)]
+        return [*work([plan for own in plans for plan in own], pa.concat_tables(events))]
     rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
     shares = shares_of(spark, reader)
     with block_directory(spark) as directory:
@@ -582,12 +570,19 @@ def work_by_key(
 
 
 def work_in_task(work: Work[Any, _Result], batches: Iterable[pa.RecordBatch]) -> Iterator[_Result]:
-    """Do the work of one task, which gets rows of `TASK_ROWS`."""
-    read = list(batches)
-    if read:
-        rows = pa.Table.from_batches(read)
+    """Do the work of one task, which gets rows of `TASK_ROWS`. Raises `TransientError` where blocks cannot be read."""
+    if parts := list(batches):
+        rows = pa.Table.from_batches(parts)
         plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-        yield from work(plans, events_of_blocks(rows))
+        sources = [events.as_buffer() for events in rows.column("events").drop_null()]
+        with _local_disk():
+            places = (rows.column(name).drop_null().to_pylist() for name in ("file", "start", "size"))
+            for file, start, size in zip(*places, strict=True):
+                with pa.OSFile(file) as source:
+                    source.seek(start)
+                    sources.append(source.read_buffer(size))
+        blocks = (pa.ipc.open_stream(each).read_all() for each in sources)
+        yield from work(plans, pa.concat_tables([KEYED_EVENTS.empty_table(), *blocks]))
 
 
 @contextlib.contextmanager
@@ -624,15 +619,3 @@ def _local_disk() -> Iterator[None]:
     except OSError as error:
         advice = "make room there, or set spark.local.dir in lake.spark.conf to a larger disk"
         raise TransientError(f"Spark's local directory: {error}", advice=advice) from error
-
-
-def events_of_blocks(rows: pa.Table) -> pa.Table:
-    """Return the keyed events of blocks, which are rows with the columns of `BLOCKS`; rows without `events` and `file`
-    are skipped. Raises `TransientError`."""
-    sources = [events.as_buffer() for events in rows.column("events").drop_null()]
-    with _local_disk():
-        for file, start, size in zip(*(rows.column(name).drop_null().to_pylist() for name in _IN_FILE), strict=True):
-            with pa.OSFile(file) as source:
-                source.seek(start)
-                sources.append(source.read_buffer(size))
-    return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])

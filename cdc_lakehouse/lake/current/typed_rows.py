@@ -381,15 +381,14 @@ def row_images(events: pa.Table, version: TableVersion, wanted: set[int]) -> tup
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
     given = {name.removeprefix(TEXT_OF): each for name, each in sql.by_name(events).items() if name.startswith(TEXT_OF)}
-    if names and names <= given.keys() <= known:
-        no = pa.repeat(False, len(images))
-        return {text: given[name] for text, name in read.items()}, no, no
+    found: dict[str, Any] | None = given if names and names <= given.keys() <= known else None
     # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
     # member without a name.
-    by_columns = len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names
-    if by_columns and (texts := _members(images, names, known)) is not None:
+    if found is None and len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names:
+        found = _members(images, names, known)
+    if found is not None:
         no = pa.repeat(False, len(images))
-        return {text: texts[name] for text, name in read.items()}, no, no
+        return {text: found[name] for text, name in read.items()}, no, no
     members = [json.loads(image or "{}", object_pairs_hook=list) for image in images.to_pylist()]
     rows = [dict(each) for each in members]
     strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, members, strict=True)]
@@ -588,19 +587,10 @@ _FALSE: Final = "false"
 # MySQL's functions that a partitioning expression may use and that have one column as their argument: of a date, and of
 # an exact number, for which MySQL returns an integer. For a BIGINT DuckDB's functions would return a DOUBLE.
 _OF_DATES: Final = {
-    "year": "year({})",
-    "month": "month({})",
-    "day": "day({})",
+    **{name: f"{name}({{}})" for name in ("year", "month", "day", "dayofyear", "quarter", "hour", "minute", "second")},
     "dayofmonth": "day({})",
-    "dayofyear": "dayofyear({})",
-    # 1 is a Sunday.
-    "dayofweek": "dayofweek({}) + 1",
-    "quarter": "quarter({})",
-    "hour": "hour({})",
-    "minute": "minute({})",
-    "second": "second({})",
-    # 0 is a Monday.
-    "weekday": "isodow({}) - 1",
+    "dayofweek": "dayofweek({}) + 1",  # 1 is a Sunday.
+    "weekday": "isodow({}) - 1",  # 0 is a Monday.
     "to_days": f"CAST({{}} AS DATE) - DATE '1970-01-01' + {_DAY_ZERO}",
 }
 _OF_NUMBERS: Final = {

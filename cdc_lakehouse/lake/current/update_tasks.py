@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
+from pyiceberg.types import FloatType, ListType, LongType, NestedField, PrimitiveType
 from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
@@ -33,7 +33,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import keyed_events, typed_rows, value_parsing
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyPart, key_hashes, key_part, key_texts
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyPart, key_hashes, key_texts
 from cdc_lakehouse.lake.current.tables import iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -163,14 +163,17 @@ class FeedTable:
     @property
     def schema(self) -> Schema:
         """The schema of its table where that is made now; the catalog gives elements of lists other ids."""
-        named = [(column.name, column.type) for column in lake_columns(self.life.last.carried, self.values)]
-        fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, 1)]
-        return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
+        columns, fields = lake_columns(self.life.last.carried, self.values), list[NestedField]()
+        for n, column in enumerate(columns, 1):
+            vector = ListType(len(columns) + n + 1, FloatType(), element_required=False)
+            kind = vector if column.type == "list<float>" else PrimitiveType.model_validate(column.type)
+            fields.append(NestedField(n, column.name, kind))
+        return Schema(*fields, NestedField(len(columns) + 1, COMMIT_TS, LongType()))
 
     def spans(self, number: int, above_stage: int, upto_stage: int) -> tuple[KeyedSpan, ...]:
         """Return the spans of the events at stages in (above, upto]."""
         lowest = max(above_stage, row_stage(self.void_upto_ts))
-        return (*keyed_events.keyed_spans(self.life, lambda _: self.key_parts, number, lowest, upto_stage),)
+        return (*KeyedSpan.of(self.life, lambda _: self.key_parts, number, lowest, upto_stage),)
 
     def emptied(self, after_ts: int) -> tuple[PartitionRows, ...]:
         """Return the partitions that were emptied after a commit-ts and that nothing later has made irrelevant."""
@@ -191,13 +194,6 @@ class FeedTable:
         return frozenset(id for id, (*_, oldest) in since.items() if converts(oldest))
 
 
-def _type(name: str, element_id: int) -> PrimitiveType | ListType:
-    if name.startswith("list<"):
-        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
-        return ListType(element_id, element, element_required=False)
-    return PrimitiveType.model_validate(name)
-
-
 @dataclass(frozen=True)
 class StoredTable:
     """A table when the update was planned: its files, its schema, and the field id of each source column by the
@@ -210,16 +206,6 @@ class StoredTable:
 
 
 @dataclass(frozen=True)
-class RecomputedKeys:
-    """The keys of a table whose rows are recomputed from all of their events: those with an event above a stage, those
-    with an event of one of the segments, now or before these were decoded again, and those that the lake cannot
-    distinguish."""
-
-    above: int
-    segments: frozenset[str]
-
-
-@dataclass(frozen=True)
 class TableUpdate:
     """The update of one table, as its tasks need it.
 
@@ -229,7 +215,9 @@ class TableUpdate:
     emptied, emptied_now: partitions whose DDL deletes new rows, and existing rows.
     skips_rejected: whether unusable rows are left out; otherwise they stop the update.
     stored: the rows that stay.
-    recomputed: when all events of the table are read, the keys to recompute; None to update the keys of all events.
+    recomputed_above: when all events of the table are read, the keys to recompute: those with an event above a stage,
+      those with an event of one of the segments `redecoded`, now or before these were decoded again, and those that the
+      lake cannot distinguish. None to update the keys of all events.
     tells_collisions: whether the update stops when keys that differ in the source may be equal in the lake (zero dates
       that became NULL).
     """
@@ -243,7 +231,8 @@ class TableUpdate:
     emptied_now: tuple[PartitionRows, ...] = ()
     skips_rejected: bool = True
     stored: StoredTable = field(default_factory=StoredTable)
-    recomputed: RecomputedKeys | None = None
+    recomputed_above: int | None = None
+    redecoded: frozenset[str] = frozenset()
     tells_collisions: bool = False
     spans: tuple[KeyedSpan, ...] = ()
     events: int = 0
@@ -487,11 +476,11 @@ class _Task:
         # The condition that a part of a key (columns of `key_texts`) is NULL in the lake and not in the source.
         collision = any_of(
             f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.target.value_format)} IS NULL)"
-            for text, column in ((key_part(n), column) for n, column in enumerate(update.key))
+            for text, column in ((f"t{n}", column) for n, column in enumerate(update.key))
             if value_parsing.may_collide(column.type, update.target.value_format)
         )
-        if update.recomputed is not None:
-            events = self._of_recomputed(events, update.recomputed, collision)
+        if update.recomputed_above is not None:
+            events = self._of_recomputed(events, collision)
         elif update.tells_collisions and collision != "false" and events.num_rows:
             query = f"SELECT bool_or({collision}) AS found FROM keyed"
             if sql.query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py():
@@ -578,19 +567,19 @@ class _Task:
         )
         return done, older
 
-    def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys, collision: str) -> pa.Table:
+    def _of_recomputed(self, events: pa.Table, collision: str) -> pa.Table:
         """Return the events of the keys that are recomputed, after a delete of each key's earlier row."""
-        of_segments = "segment IN (SELECT segment FROM segments)"
-        conditions = [f"stage > {wanted.above}", f"stage = {keyed_events.BEFORE_ALL}", of_segments, collision]
+        update, before_all = self._update, keyed_events.BEFORE_ALL
         query = (
             f"SELECT place, row_number() OVER (PARTITION BY key ORDER BY place) = 1 AS first FROM keyed SEMI JOIN "
-            f"(SELECT key FROM keyed WHERE {' OR '.join(conditions)}) AS wanted USING (key) ORDER BY place"
+            f"(SELECT key FROM keyed WHERE stage > {update.recomputed_above} OR stage = {before_all} OR {collision} "
+            "OR segment IN (SELECT segment FROM segments)) AS wanted USING (key) ORDER BY place"
         )
         places = pa.array(np.arange(events.num_rows), pa.int64())
         found = sql.query(
             query,
             keyed=self._with_key_texts(events).append_column("place", places),
-            segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
+            segments=pa.table({"segment": pa.array(sorted(update.redecoded), pa.string())}),
         )
         own = events.take(found.column("place"))
         return pa.concat_tables([keyed_events.key_deletes(own.filter(found.column("first"))), own])
@@ -646,8 +635,6 @@ class _Task:
         rows = folds.take(found.column("row")).append_column("based", place.is_valid())
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
-
-    # --- Rows that are there ---
 
     def _emptied(self) -> dict[str, BitMap64]:
         """Return the positions of existing rows of emptied partitions, by the path of their file."""
@@ -843,7 +830,7 @@ def _updated_in_job(
     parallelism = 1 if is_little else spark().sparkContext.defaultParallelism
     left, (places, tasks), parts = tables, _places(tables, parallelism), list[UpdatedTable]()
     large = [
-        table for table in tables if table.inserts and not table.recomputed and places[table.table_no][1] > 1
+        table for table in tables if table.inserts and table.recomputed_above is None and places[table.table_no][1] > 1
     ]  # fmt: skip
     while sum(table.events for table in large) > COMPARED_EVENTS:
         large.remove(max(large, key=lambda table: table.events))
@@ -853,7 +840,7 @@ def _updated_in_job(
         left = [t for t in tables if t.table_no not in {part.table_no for part in parts}]
         places, tasks = _places(left, parallelism)
     spans = [span for table in left for span in table.spans]
-    redecoded = {name for table in left if (keys := table.recomputed) for name in keys.segments}
+    redecoded = {name for table in left for name in table.redecoded}
     if left:
         plans: list[list[TableUpdate | FileRewrite]] = [[] for _ in range(tasks)]
         for table in left:

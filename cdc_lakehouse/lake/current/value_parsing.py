@@ -58,8 +58,6 @@ from cdc_lakehouse.duckdb_sql import (
 )
 from cdc_lakehouse.errors import DdlError
 
-Binary = Literal["characters", "base64", "hex"]
-
 MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 
 # DuckDB accepts more than a server writes: 1e3 and 1.5 as integers, 1_000 as a number, 24:00:00 as a time.
@@ -90,7 +88,7 @@ class ValueFormat:
     zero_dates: Literal["null", "string", "error"] = "null"
     labels: bool = False
     labels_uncertain: bool = False
-    binary: Binary = "characters"
+    binary: Literal["characters", "base64", "hex"] = "characters"
     trailing_zeros_cut: bool = False
     database: Literal["mysql", "tidb"] = "tidb"
 
