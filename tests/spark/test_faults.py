@@ -70,14 +70,14 @@ def test_what_ends_the_worker_holds_its_table_alone(
     work, form = update_tasks.update_tables, FILE_FORMATS["csv"]
 
     def update(properties: Any, plans: Any, events: Any) -> Any:
-        if any(plan.name == "d.large" for plan in plans):
+        if any(str(plan.name) == "d.large" for plan in plans):
             os.kill(os.getpid(), signal.SIGKILL)
         return work(properties, plans, events)
 
-    def decode(connection: Any, content: Any, context: Any) -> Any:
+    def decode(content: Any, context: Any) -> Any:
         if context.table == "large":
             os.kill(os.getpid(), signal.SIGKILL)
-        return form.decode(connection, content, context)
+        return form.decode(content, context)
 
     with monkeypatch.context() as patch:
         let_spark_do_all(patch)
@@ -172,7 +172,7 @@ def test_exchange_that_fails_holds_its_tables_alone(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(synthetic._Table, "fold", fail)
+        patch.setattr(synthetic._Table, "spans", fail)
         if reason is None:
             with pytest.raises(WarehouseFullError):
                 run_all(lake.run())
