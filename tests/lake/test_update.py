@@ -677,10 +677,7 @@ def columns(draw: st.DrawFn) -> list[LakeColumn]:
 
 
 @given(
-    columns(),
-    columns(),
-    st.frozensets(st.integers(1, 8), max_size=2),
-    st.lists(st.sampled_from("xyz"), unique=True),
+    columns(), columns(), st.frozensets(st.integers(1, 8), max_size=2), st.lists(st.sampled_from("xyz"), unique=True)
 )
 def test_plan_ends_at_target_with_values_in_place_or_rewritten(
     current: list[LakeColumn], target: list[LakeColumn], converted: frozenset[int], leftover: list[str]

@@ -318,18 +318,15 @@ def value_text(typed: str, column: ColumnType, iceberg: str, value_format: Value
             return cast(typed, "string")
 
 
+_IN_ROW: Final[Mapping[Form, str]] = {
+    "plain": "{0}", "counted": "strlen({0}) || ':' || {0}", "hex": "hex({0})", "long": "md5({0})",
+    "long_bytes": "md5({0})",
+}  # fmt: skip
+
+
 def in_row(text: str, form: Form) -> str:
     """Return the expression of a value's form in a row's text."""
-    match form:
-        case "plain":
-            found = text
-        case "counted":
-            found = f"strlen({text}) || ':' || {text}"
-        case "hex":
-            found = f"hex({text})"
-        case "long" | "long_bytes":
-            found = f"md5({text})"
-    return f"coalesce({found}, 'N')"
+    return f"coalesce({_IN_ROW[form].format(text)}, 'N')"
 
 
 def row_text(values: Sequence[str]) -> str:
@@ -585,12 +582,10 @@ def _text_to_number(value: str, old: ColumnType, new: ColumnType, value_format: 
         exact = number(text, f"decimal(38,{new.fraction if new.name == 'decimal' else 0})")
         # A number of many digits, or one with a large exponent.
         is_negative = when(f"NOT contains(lower({text}), 'e-')", f"starts_with({text}, '-')")
-        if new.name != "year" or old.name not in TEXTS:
-            return _fitted_number(exact, is_negative, new, target)
-        years = _fitted_number(exact, is_negative, new, target)
+        fitted = _fitted_number(exact, is_negative, new, target)
         # 0 is a year of two digits, 0000 and abc are no years.
         two_digits = f"{exact} = 0 AND length({value}) <> 4 AND {matches(value, '.*[0-9].*')}"
-        return when(two_digits, "2000", years)
+        return when(two_digits, "2000", fitted) if new.name == "year" and old.name in TEXTS else fitted
 
     return let(when(f"{found} = '' AND {value} IS NOT NULL", "'0'", found), read)
 
@@ -678,10 +673,8 @@ def _read(text: str) -> str:
     names = "['year', 'month', 'day', 'hour', 'minute', 'second', 'fraction']"
     # Five digits lack one of the day.
     whole = when(matches(text, r"\d{5}"), f"left({text}, 4) || '0' || right({text}, 1)", text)
-    marked, packed = (
-        f"regexp_extract({own}, {text_literal(pattern)}, {names})"
-        for own, pattern in ((text, _MARKED), (whole, _PACKED))
-    )
+    marked = f"regexp_extract({text}, {text_literal(_MARKED)}, {names})"
+    packed = f"regexp_extract({whole}, {text_literal(_PACKED)}, {names})"
 
     def joined(parts: str) -> str:
         century = when(f"length({parts}.year) = 4", "''", when(f"{parts}.year < '70'", "'20'", "'19'"))
@@ -758,17 +751,11 @@ def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueForma
 
 def _fitted_text(text: str, old: ColumnType, new: ColumnType) -> str:
     """Return a text as a column of the new type has it. Longer ones are cut; NULL where the server cuts bytes."""
-    if narrows_charset(old.charset, new.charset):
+    if narrows_charset(old.charset, new.charset) and new.charset in BASIC_PLANE:
         beyond = "'[\\x{10000}-\\x{10FFFF}]'"
-        text = let(
-            text,
-            lambda text: when(
-                f"NOT regexp_matches({text}, {beyond})"
-                if new.charset in BASIC_PLANE
-                else f"{_encoded(text, new.charset)} IS NOT NULL",
-                text,
-            ),
-        )
+        text = let(text, lambda text: when(f"NOT regexp_matches({text}, {beyond})", text))
+    elif narrows_charset(old.charset, new.charset):
+        text = let(text, lambda text: when(f"{_encoded(text, new.charset)} IS NOT NULL", text))
     if new.name in MOST_BYTES:
         most = MOST_BYTES[new.name]
         return let(text, lambda text: when(f"octet_length({_encoded(text, new.charset)}) <= {most}", text))
