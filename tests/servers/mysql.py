@@ -65,12 +65,10 @@ class Session:
         self.connection: Any = server.connect(autocommit=True, **options)
         self.cursor = self.connection.cursor()
 
-    def run(self, *statements: str) -> None:
+    def run(self, *statements: str, values: Sequence[Any] | None = None) -> list[Any]:
+        """Gives the rows of the last one."""
         for statement in statements:
-            self.cursor.execute(statement)
-
-    def rows(self, statement: str, values: Sequence[Any] | None = None) -> list[Any]:
-        self.cursor.execute(statement, values)
+            self.cursor.execute(statement, values)
         return list(self.cursor.fetchall())
 
 
@@ -150,17 +148,17 @@ class Writer(Session):
         session = Session(self.mysql, conv=pymysql.converters.encoders)
         columns = [
             list(map(str, row))
-            for row in session.rows(
+            for row in session.run(
                 "SELECT column_name, column_type, data_type FROM information_schema.columns "
                 "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-                (self.database, table),
+                values=(self.database, table),
             )
         ]
         cells = [
             f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else quoted(name)}, HEX({quoted(name)})"
             for name, _, kind in columns
         ]
-        rows = session.rows(f"SELECT {', '.join(cells)} FROM {self.database}.`{table}`")
+        rows = session.run(f"SELECT {', '.join(cells)} FROM {self.database}.`{table}`")
         found = [list(zip(row[::2], row[1::2], strict=True)) for row in rows]
         session.connection.close()
         return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
@@ -175,7 +173,7 @@ class Writer(Session):
         assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
 
     def tables(self) -> list[str]:
-        return [name for (name,) in self.rows(f"SHOW TABLES FROM {self.database}")]
+        return [name for (name,) in self.run(f"SHOW TABLES FROM {self.database}")]
 
 
 WORKLOAD: Final = {

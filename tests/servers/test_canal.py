@@ -360,13 +360,13 @@ def dump(mysql: MySqlServer, root: Path) -> None:
     session.run("SET NAMES binary", "SET time_zone = '+00:00'", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     (file, offset), gtid = mysql.binlog_end(), mysql.executed()
     lock.run("UNLOCK TABLES")
-    for name in [row[0].decode() for row in session.rows("SHOW TABLES FROM d")]:
+    for name in [row[0].decode() for row in session.run("SHOW TABLES FROM d")]:
         of = f"d.{quoted(name)}"
-        statement = session.rows(f"SHOW CREATE TABLE {of}")[0][1].decode()
-        shown = {row[0].decode(): row[5].decode() for row in session.rows(f"SHOW COLUMNS FROM {of}")}
+        statement = session.run(f"SHOW CREATE TABLE {of}")[0][1].decode()
+        shown = {row[0].decode(): row[5].decode() for row in session.run(f"SHOW COLUMNS FROM {of}")}
         columns = {column: "x AS (x)" if "GENERATED" in extra else "x" for column, extra in shown.items()}
         own = [quoted(column) for column, kind in columns.items() if kind == "x"]
-        rows = session.rows(f"SELECT {', '.join(own)} FROM {of}")
+        rows = session.run(f"SELECT {', '.join(own)} FROM {of}")
         tables.append(DumpTable("d", name, columns, rows, statement=statement))
     session.run("COMMIT")
     status = f"SHOW MASTER STATUS:\n\tLog: {file}\n\tPos: {offset}\n\tGTID:{gtid}\n"

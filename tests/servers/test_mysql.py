@@ -243,10 +243,10 @@ class Server(Session):
 
     def tables(self) -> dict[str, ServerTable]:
         tables: dict[str, ServerTable] = {}
-        for table, *column in self.rows(_COLUMNS):
+        for table, *column in self.run(_COLUMNS):
             found = dict(zip(_PARTS, column, strict=True))
             tables.setdefault(table, ServerTable()).columns.append({**found, "nullable": bool(found["nullable"])})
-        for table, key, column in self.rows(_KEYS):
+        for table, key, column in self.run(_KEYS):
             if table in tables:
                 tables[table].keys.setdefault(key, []).append(column or "")
         return tables
@@ -259,7 +259,7 @@ class Server(Session):
     def shown(self, name: str, kind: str, rows: int) -> list[str | None]:
         """A column as text: all digits of numbers, bytes in hexadecimal, moments in UTC."""
         self.run("SET time_zone = '+00:00'")
-        return [text for (text,) in self.rows(f"SELECT {_text(name, kind.lower())} FROM t ORDER BY id LIMIT {rows}")]
+        return [text for (text,) in self.run(f"SELECT {_text(name, kind.lower())} FROM t ORDER BY id LIMIT {rows}")]
 
 
 def shown(table: ServerTable) -> ShownTable:
@@ -317,7 +317,7 @@ class Oracle:
         if not self.has_rows:
             return {}
         names = ", ".join(typed(each.name) for each in table.columns)
-        found = self._server.rows(f"SELECT {names} FROM {typed(table.name.table)}")
+        found = self._server.run(f"SELECT {names} FROM {typed(table.name.table)}")
         # Labels in the character set binary are bytes to the client.
         rows = sorted([[v.decode("latin1") if isinstance(v, bytes) else v for v in row] for row in found], key=repr)
         return {each.id: [row[n] for row in rows] for n, each in enumerate(table.columns) if each.carried}
@@ -486,7 +486,7 @@ def partitions(server: Server) -> Iterator[dict[str, Any]]:
         marks = ", ".join(["%s"] * len(question["rows"][0]))
         server.cursor.executemany(f"INSERT INTO t VALUES ({marks})", question["rows"])
         server.run(f"ALTER TABLE t TRUNCATE PARTITION {question['partition']}")
-        left = {id for (id,) in server.rows("SELECT CAST(id AS CHAR) FROM t")}
+        left = {id for (id,) in server.run("SELECT CAST(id AS CHAR) FROM t")}
         yield {**question, "gone": [row[0] for row in question["rows"] if row[0] not in left]}
 
 
@@ -528,11 +528,11 @@ def _server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
     server.begin()
     server.run("CREATE TABLE t (b VARBINARY(16) PRIMARY KEY)")
     server.cursor.executemany("INSERT INTO t VALUES (%s)", [(b,) for b in sequences])
-    for (name,) in server.rows("SELECT character_set_name FROM information_schema.character_sets"):
+    for (name,) in server.run("SELECT character_set_name FROM information_schema.character_sets"):
         as_text = f"CONVERT(b USING {name})"
         # What is not well-formed is cut by MySQL; what has no Unicode becomes a question mark.
         is_one = f"HEX({as_text}) = HEX(b) AND CHAR_LENGTH({as_text}) = 1"
-        shown = server.rows(f"SELECT b, HEX(CONVERT({as_text} USING utf8mb4)) FROM t WHERE {is_one}")
+        shown = server.run(f"SELECT b, HEX(CONVERT({as_text} USING utf8mb4)) FROM t WHERE {is_one}")
         read = {bytes(b): bytes.fromhex(found).decode() for b, found in shown}
         texts[name] = {b: found for b, found in read.items() if "\ufffd" not in found and (found != "?" or b == b"?")}
     return texts

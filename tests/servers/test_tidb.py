@@ -53,10 +53,10 @@ class TidbServer:
 
     def keep_versions_since(self, moment: str = LONG_AGO) -> None:
         """Set TiKV's GC safe point (UTC), below which the server refuses to read. The embedded storage has none."""
-        Session(self).rows(
+        Session(self).run(
             "REPLACE INTO mysql.tidb (variable_name, variable_value, comment) VALUES ('tikv_gc_safe_point', "
             "CONCAT(DATE_FORMAT(%s, '%%Y%%m%%d-%%H:%%i:%%s'), ' +0000'), '')",
-            (moment,),
+            values=(moment,),
         )
 
     def dump(self, database: str, directory: Path, *options: str) -> None:
@@ -99,7 +99,7 @@ class TidbFeed:
         self.feed = Changefeed(self.lake.sink, database="d")
 
     def answer(self, variable: str) -> Any:
-        ((found,),) = self.writer.rows(f"SELECT @@{variable}")
+        ((found,),) = self.writer.run(f"SELECT @@{variable}")
         return json.loads(found)
 
     def now(self) -> int:

@@ -54,25 +54,22 @@ _TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
 Row = dict[str, Any]
 
 
-class VerifiedFeed:
+class VerifiedFeed(Session):
     """A feed of database `d` of a server, empty, which a user may read. `copy` brings its tables to the lake."""
 
     def __init__(self, server: MySqlServer, lake: TestLake, **connection: Any) -> None:
-        self.lake, self.session, self.address = lake, Session(server, **connection), f"127.0.0.1:{server.port}"
-        self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
-        self.execute("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
-        self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
-        self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
+        super().__init__(server, **connection)
+        self.lake, self.address = lake, f"127.0.0.1:{server.port}"
+        self.run("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
+        self.run("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
+        self.run(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
+        self.run(f"GRANT SELECT ON d.* TO {USER}@'%'")
         self.configure()
         self._cut: dict[str, tuple[int | None, int]] = {}
         self.checkpoint_ts = T0
 
-    def execute(self, *statements: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """What the last one gives."""
-        return [self.session.rows(statement, values) for statement in statements][-1]
-
     def columns(self, table: str) -> tuple[SourceColumn, ...]:
-        found = self.execute(
+        found = self.run(
             "SELECT column_name, column_type, is_nullable = 'YES', column_key = 'PRI', extra "
             "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
             values=[table],
@@ -108,7 +105,7 @@ class VerifiedFeed:
         named = [*zip((column.name for column in carried), types, strict=True), ("_commit_ts", "long")]
         fields = [NestedField(n, name, _TYPE.validate_python(type)) for n, (name, type) in enumerate(named, 1)]
         arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=False)
-        shown = self.execute(f"SELECT {', '.join(map(_read, carried))} FROM {quoted(table)}")
+        shown = self.run(f"SELECT {', '.join(map(_read, carried))} FROM {quoted(table)}")
         cells = [
             pa.array([_castable(row[place], type) for row in shown]).cast(arrow.field(place).type).to_pylist()
             for place, type in enumerate(types)
@@ -215,9 +212,9 @@ class Played:
         feed, (word, _, rest) = self._feed, line.partition(" ")
         match word:
             case ">":
-                feed.execute(rest)
+                feed.run(rest)
             case "copy":
-                for (table,) in feed.execute("SHOW TABLES"):
+                for (table,) in feed.run("SHOW TABLES"):
                     feed.copy(table, functools.partial(changed, rest.split("; ") if rest else []))
             case "event":
                 table, at, row = rest.split(" ", 2)
@@ -312,17 +309,17 @@ def test_verify_tells_what_differs(
 def test_changed_value_of_each_type_is_found(feed: VerifiedFeed) -> None:
     """Of rows that are equal; then each is not even opened: the checksums are the same."""
     columns = ", ".join(f"`{name}` {type}" for name, type in TYPES.items())
-    feed.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+    feed.run(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
     rows = [ROWS[0]] * len(CHANGES) + ROWS
     for number, row in enumerate(rows):
         names = ", ".join(f"`{name}`" for name in ("id", *row))
-        feed.execute(f"INSERT INTO t ({names}) VALUES ({', '.join([str(number), *row.values()])})")
+        feed.run(f"INSERT INTO t ({names}) VALUES ({', '.join([str(number), *row.values()])})")
     feed.copy("t")
     table = feed.verify()
     assert (table["result"], table["source_rows"], table["lake_rows"]) == ("equal", len(rows), len(rows))
     assert (named(table), table["different_buckets"], table["left_out"]) == ([], 0, {})
     for number, (name, value) in enumerate(CHANGES.items()):
-        feed.execute(f"UPDATE t SET `{name}` = {value} WHERE id = {number}")
+        feed.run(f"UPDATE t SET `{name}` = {value} WHERE id = {number}")
     table = feed.verify("--rows 100")
     assert named(table) == sorted(("different", str(n), name) for n, name in enumerate(CHANGES))
     assert (table["different"], table["missing"], table["extra"], table["changing"]) == (len(CHANGES), 0, 0, 0)
@@ -336,9 +333,9 @@ def test_floats_are_compared_to_the_last_bit(feed: VerifiedFeed) -> None:
         (value,) = struct.unpack("<d", draw.randbytes(8))
         doubles += [value] if value == value and abs(value) < 1.7e308 else []
     doubles += [draw.randint(-(10**6), 10**6) / 10 ** draw.randint(0, 6) for _ in range(1000)]
-    feed.execute("CREATE TABLE t (id INT PRIMARY KEY, f FLOAT, d DOUBLE)")
+    feed.run("CREATE TABLE t (id INT PRIMARY KEY, f FLOAT, d DOUBLE)")
     rows = [(n, value if abs(value) < 3e38 else None, value) for n, value in enumerate(doubles)]
-    feed.session.cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", rows)
+    feed.cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", rows)
     feed.copy("t")
     table = feed.verify()
     assert table["different_buckets"] == 0
@@ -348,19 +345,19 @@ def test_floats_are_compared_to_the_last_bit(feed: VerifiedFeed) -> None:
 
 
 def test_session_only_reads_and_shows_no_password(feed: VerifiedFeed) -> None:
-    feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed.run("CREATE TABLE t (id INT PRIMARY KEY)")
     feed.copy("t")
     said = feed.call("", password="wrong-one")
     assert "Access denied" in said and "exit code 2" in said and "wrong-one" not in said + repr(feed.lake.config)
     with SourceDatabase(VerifyConfig(url=feed.url)) as database:
         with pytest.raises(SourceError, match=r"denied.*: the user needs SELECT"):
             database.all("INSERT INTO d.t VALUES (1)")
-        feed.execute(f"GRANT INSERT ON d.* TO {USER}@'%'")
+        feed.run(f"GRANT INSERT ON d.* TO {USER}@'%'")
     try:
         with SourceDatabase(VerifyConfig(url=feed.url)) as database, pytest.raises(SourceError, match="READ ONLY"):
             database.all("INSERT INTO d.t VALUES (1)")
     finally:
-        feed.execute(f"REVOKE INSERT ON d.* FROM {USER}@'%'")
+        feed.run(f"REVOKE INSERT ON d.* FROM {USER}@'%'")
 
 
 # --- Repairs ---
@@ -388,7 +385,7 @@ def test_repaired_rows_are_the_sources_and_stay_so(
     monkeypatch.setenv("SOURCE_PASSWORD", PASSWORD)
     settings = {"settings": {"d.t": {"format_version": 2}}}
     feed = VerifiedFeed(mysql, new_lake(source={**CSV, "time_zone": "Asia/Shanghai"}, tables=settings))
-    feed.execute(TABLE)
+    feed.run(TABLE)
     HandSink(feed.lake.sink).schema("t", 0, *feed.columns("t"), action=CREATE, query=TABLE)
     played = Played(feed, monkeypatch)
     case.compare([text_of(line) for step in case.own for line in played.step(step)], update=update)
