@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import tempfile
@@ -17,7 +16,6 @@ from cdc_lakehouse.lake.spark import use_catalog
 from tests.kit.lakes import TestLake
 from tests.kit.processes import free_port, running
 from tests.servers.buckets import PREFIX, AzureContainer, Bucket, GcsBucket, S3Bucket
-from tests.servers.canal import CanalServer, StartCanal, add_canals_user, canal_server
 from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, Writer, mysql_server
 from tests.servers.proxy import Proxy, proxy_before
@@ -104,39 +102,18 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySqlServer]:
-    """It writes a binlog, and has a user for Canal."""
+    """It writes a binlog."""
     # Pytest's own directories, which are in memory too, are too deep for the path of a socket.
     with (
         tempfile.TemporaryDirectory(prefix="mysql-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory,
         mysql_server(Path(directory)) as server,
     ):
-        add_canals_user(server)
         yield server
 
 
 @pytest.fixture
 def writer(mysql: MySqlServer) -> Writer:
     return Writer(mysql, "d")
-
-
-@pytest.fixture
-def start_canal(mysql: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
-    """Starts a Canal that reads what comes from now on; one of the same name is that one started again. They end with
-    the test."""
-    begins: dict[str, tuple[str, int]] = {}
-    with contextlib.ExitStack() as stack:
-
-        def start(name: str = "canal", **options: Any) -> CanalServer:
-            begin = begins.setdefault(name, mysql.binlog_end())
-            return stack.enter_context(canal_server(tmp_path / name, mysql, begin, **options))
-
-        yield start
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs do not wait long for a Canal that cannot be reached."""
-    monkeypatch.setattr("cdc_lakehouse.pipeline.canal._PATIENCE_SECONDS", 0.5)
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import random
 import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +23,7 @@ import pytest
 from cdc_lakehouse import config
 from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.schema import quoted
-from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.config import CanalSource, StorageConfig
 from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.pipeline import progress
@@ -39,11 +41,79 @@ from tests.kit.case_files import Case, read_cases
 from tests.kit.dumps import DumpTable, mydumper
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake, run_all
+from tests.kit.processes import free_port, running
 from tests.kit.waiting import until
-from tests.servers.canal import DESTINATION, PASSWORD, USER, CanalServer, StartCanal, canal_server
+from tests.servers import tools
 from tests.servers.mysql import WORKLOAD, MySqlServer, Session, Writer, every_type
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
+
+# --- The server ---
+
+DESTINATION: Final = "example"
+USER, PASSWORD = "reader", "reader-secret-51c0"
+_AT_MYSQL: Final = "canal"
+
+
+@dataclass(frozen=True)
+class CanalServer:
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def source(self, **other: Any) -> CanalSource:
+        own = {"addresses": [self.address], "destination": DESTINATION, "user": USER, "password": PASSWORD}
+        return CanalSource.model_validate({"type": "canal", **own, **other})
+
+
+StartCanal = Callable[..., CanalServer]
+
+
+@contextlib.contextmanager
+def canal_server(
+    directory: Path, mysql: MySqlServer, begin: tuple[str, int], *, port: int | None = None, zone: str = "UTC",
+    gtids: str | None = None,
+) -> Iterator[CanalServer]:  # fmt: skip
+    """Reads from `begin`, or with GTIDs from after a set of them, where `directory` does not hold how far it came."""
+    Session(mysql).run(
+        f"CREATE USER IF NOT EXISTS {_AT_MYSQL} IDENTIFIED WITH mysql_native_password BY '{_AT_MYSQL}'",
+        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {_AT_MYSQL}",
+    )
+    port = port or free_port()
+    directory.mkdir(exist_ok=True)
+    said = {
+        "port": port, "destination": DESTINATION, "mysqlPort": mysql.port, "mysqlUser": _AT_MYSQL,
+        "mysqlPassword": _AT_MYSQL, "dataDir": directory, "user": USER, "password": PASSWORD,
+        "position": json.dumps({"journalName": begin[0], "position": begin[1], "gtid": gtids}),
+        "gtid": "true" if gtids else "false",
+    }  # fmt: skip
+    command = [*tools.canal("CanalServer"), *(f"{name}={value}" for name, value in said.items())]
+    with running(command, port, directory / "log", {**os.environ, "TZ": zone}) as process:
+        yield CanalServer(port, process)
+
+
+@pytest.fixture
+def start_canal(mysql: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
+    """Starts a Canal that reads what comes from now on; one of the same name is that one started again. They end with
+    the test."""
+    begins: dict[str, tuple[str, int]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str = "canal", **options: Any) -> CanalServer:
+            begin = begins.setdefault(name, mysql.binlog_end())
+            return stack.enter_context(canal_server(tmp_path / name, mysql, begin, **options))
+
+        yield start
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs do not wait long for a Canal that cannot be reached."""
+    monkeypatch.setattr("cdc_lakehouse.pipeline.canal._PATIENCE_SECONDS", 0.5)
+
 
 # --- What it gives ---
 
