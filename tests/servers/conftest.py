@@ -17,7 +17,7 @@ from tests.kit.lakes import TestLake
 from tests.kit.processes import free_port, running
 from tests.servers.buckets import PREFIX, AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.kafka import Broker
-from tests.servers.mysql import MySqlServer, Writer, mysql_server
+from tests.servers.mysql import MySqlServer, Session, Writer, mysql_server
 from tests.servers.proxy import Proxy, proxy_before
 from tests.servers.tools import azurite, go_server, run_tool
 
@@ -102,12 +102,16 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySqlServer]:
-    """It writes a binlog."""
+    """It writes a binlog, and has a user for Canal."""
     # Pytest's own directories, which are in memory too, are too deep for the path of a socket.
     with (
         tempfile.TemporaryDirectory(prefix="mysql-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory,
         mysql_server(Path(directory)) as server,
     ):
+        Session(server).run(
+            "CREATE USER canal IDENTIFIED WITH mysql_native_password BY 'canal'",
+            "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO canal",
+        )
         yield server
 
 

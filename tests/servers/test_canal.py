@@ -52,7 +52,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("im
 
 DESTINATION: Final = "example"
 USER, PASSWORD = "reader", "reader-secret-51c0"
-_AT_MYSQL: Final = "canal"
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,11 @@ def canal_server(
     gtids: str | None = None,
 ) -> Iterator[CanalServer]:  # fmt: skip
     """Reads from `begin`, or with GTIDs from after a set of them, where `directory` does not hold how far it came."""
-    Session(mysql).run(
-        f"CREATE USER IF NOT EXISTS {_AT_MYSQL} IDENTIFIED WITH mysql_native_password BY '{_AT_MYSQL}'",
-        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {_AT_MYSQL}",
-    )
     port = port or free_port()
     directory.mkdir(exist_ok=True)
     said = {
-        "port": port, "destination": DESTINATION, "mysqlPort": mysql.port, "mysqlUser": _AT_MYSQL,
-        "mysqlPassword": _AT_MYSQL, "dataDir": directory, "user": USER, "password": PASSWORD,
+        "port": port, "destination": DESTINATION, "mysqlPort": mysql.port, "mysqlUser": "canal",
+        "mysqlPassword": "canal", "dataDir": directory, "user": USER, "password": PASSWORD,
         "position": json.dumps({"journalName": begin[0], "position": begin[1], "gtid": gtids}),
         "gtid": "true" if gtids else "false",
     }  # fmt: skip
