@@ -16,6 +16,7 @@ checker then shows where it must be applied. Add each to `tests/changelog/cases/
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.lexer import Cursor, bytes_value
+from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError, bytes_value
 from cdc_lakehouse.changelog.mysql_types import (
     BLOBS,
     GEOMETRIES,
@@ -329,14 +330,11 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
     expression = cursor.parenthesized()
     if not (expression or by_key):
         raise cursor.error("an expression is missing")
-    end, cursor.position = cursor.position, start + 1
-    names: list[str] = []
-    while cursor.at_name:
-        names.append(cursor.name())
-        if not cursor.accept(","):
-            break
-    is_plain, cursor.position = cursor.position == end - 1, end
-    return method, expression, tuple(names) if is_plain else ()
+    end, cursor.position, names = cursor.position, start, tuple[str, ...]()
+    with contextlib.suppress(DdlSyntaxError):
+        names = cursor.enclosed(cursor.name)
+    cursor.position = end
+    return method, expression, names
 
 
 def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:

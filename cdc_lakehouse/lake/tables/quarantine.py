@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.changelog.positions import BEGINNING
@@ -57,13 +58,10 @@ class Quarantine:
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "quarantine", SCHEMA)
-        self._rows: list[Quarantined] | None = None
 
-    @property
+    @cached_property
     def rows(self) -> Sequence[Quarantined]:
-        if self._rows is None:
-            self._rows = [Quarantined(**row) for row in self._table.read()]
-        return self._rows
+        return [Quarantined(**row) for row in self._table.read()]
 
     def open(self) -> list[Quarantined]:
         return [row for row in self.rows if row.state == "open"]
@@ -108,7 +106,7 @@ class Quarantine:
             self._table.write([*rows, *new], replacing=ALL)
         elif new:
             self._table.write(new)
-        self._rows = [*rows, *new]
+        self.rows = [*rows, *new]
 
     def redeliver(self, messages: Mapping[str, str], now: datetime.datetime) -> None:
         """Set the open rows with these ids to redelivered; `messages` say by id where they came again. One commit, none
@@ -147,7 +145,7 @@ class Quarantine:
 
     def _write(self, rows: list[Quarantined]) -> None:
         self._table.write(rows, replacing=ALL)
-        self._rows = rows
+        self.rows = rows
 
 
 def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -70,28 +71,26 @@ class SchemaHistory:
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "schema_history", SCHEMA)
-        self._history: History | None = None
         self._changes: dict[str, SchemaChange] = {}
         self._applied: dict[tuple[str, str], datetime.datetime] = {}
 
-    @property
+    @cached_property
     def history(self) -> History:
-        if self._history is None:
-            rows = sorted(self._table.read(columns=_READ), key=lambda row: row["number"])
-            self._history = History(from_json(TableVersion, row["definition"]) for row in rows)
-            for row in rows:
-                self._applied[row["origin"], row["incarnation"]] = row["applied_at"]
-                if row["change"] is not None:
-                    change = from_json(SchemaChange, row["change"])
-                    self._changes[change.origin] = change
-            for row, version in zip(rows, self._history.versions, strict=True):
-                change = self._changes[version.origin]
-                for repeat in row["repeats"] or ():
-                    text = repeat["change"]
-                    change = _again(change, version, repeat) if text is None else from_json(SchemaChange, text)
-                    self._changes[change.origin] = change
-                    self._history.repeat(change.origin, change.commit_ts, version)
-        return self._history
+        rows = sorted(self._table.read(columns=_READ), key=lambda row: row["number"])
+        history = History(from_json(TableVersion, row["definition"]) for row in rows)
+        for row in rows:
+            self._applied[row["origin"], row["incarnation"]] = row["applied_at"]
+            if row["change"] is not None:
+                change = from_json(SchemaChange, row["change"])
+                self._changes[change.origin] = change
+        for row, version in zip(rows, history.versions, strict=True):
+            change = self._changes[version.origin]
+            for repeat in row["repeats"] or ():
+                text = repeat["change"]
+                change = _again(change, version, repeat) if text is None else from_json(SchemaChange, text)
+                self._changes[change.origin] = change
+                history.repeat(change.origin, change.commit_ts, version)
+        return history
 
     @property
     def changes(self) -> Mapping[str, SchemaChange]:
@@ -127,7 +126,7 @@ class SchemaHistory:
             made = [version for version in everything if version.origin in new]
             if not replaced and everything == known.versions and history.repeats == known.repeats:
                 return []
-            self._history = history
+            self.history = history
         else:
             before, repeats = len(known.versions), len(known.repeats)
             made = known.apply(changes)
