@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
-    "cdc_lakehouse/changelog": (4_586, 15),
+    "cdc_lakehouse/changelog": (4_582, 15),
     "cdc_lakehouse/commands": (4_151, 17),
     "cdc_lakehouse/config": (1_711, 7),
     "cdc_lakehouse/decoders": (4_967, 19),
-    "cdc_lakehouse/lake": (9_690, 27),
+    "cdc_lakehouse/lake": (9_687, 27),
     "cdc_lakehouse/operate": (1_921, 7),
     "cdc_lakehouse/pipeline": (5_221, 15),
     "cdc_lakehouse/sample": (614, 3),
