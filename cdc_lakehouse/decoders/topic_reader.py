@@ -16,9 +16,9 @@ import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +32,6 @@ from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, image_text
 from cdc_lakehouse.decoders.format import Options, Redelivery, Row, RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.problems import BEHIND_WATERMARK, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.tasks import run_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WINDOW: Final = 20_000
 """The number of messages of a partition that are remembered. A redelivery from further back is treated as new, as a
@@ -332,71 +328,36 @@ class _Record(NamedTuple):
     is_before: bool
 
 
-@dataclass(frozen=True)
-class TopicFormat:
-    """The format of a feed's messages with its options. `starts` are the first values of each `PartitionSummary`, which
-    are the same when a batch is decoded again. `takes` says which tables are wanted."""
-
-    name: str
-    options: Options
-    starts: Mapping[PartitionBatch, tuple[int, int, int | None, int]]
-    takes: Callable[[str, str], bool]
-    landed_ms: Mapping[int, int]
-    """The time at which each batch landed, in milliseconds since 1970. The times of messages are validated against it,
-    not against the clock at decoding: so a batch that is decoded again gives the same result."""
-    has_record_times: bool
-    """Whether a record's timestamp comes from another clock than its message's time."""
-    ignores_tombstones: bool
-    """Whether a message with a key and no value, which mirrors and connectors write for compaction, is only counted."""
-
-
 RECORDS: Final = pa.schema([
-    ("feed_date", pa.string()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("time_ms", pa.int64()),
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("segment", pa.string()),
-    ("batch", pa.int64()),
-    ("is_before", pa.bool_()),
+    ("feed_date", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+    ("time_ms", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("segment", pa.string()),
+    ("batch", pa.int64()), ("is_before", pa.bool_()),
 ])  # fmt: skip
 """Records as they are read. `batch` is the batch that they are read with; `is_before` says that they came before it."""
 
 
-def changes_in_tasks(
-    spark: SparkSession | None,
-    tasks: int,
-    records: Callable[[int], Iterator[pa.RecordBatch]],
-    topic_format: TopicFormat,
-    write: Callable[[Iterator[pa.RecordBatch]], Iterable[str]],
-) -> tuple[list[str], Summaries]:
-    """Decode the records of each task, and write the events; return the files, and the summaries of the rest."""
-
-    def decode(number: int) -> Iterator[tuple[list[str], Summaries]]:
-        reader = TopicReader(topic_format)
-        events = itertools.chain.from_iterable(map(reader.read, records(number)))
-        files = [*write(itertools.chain(events, reader.rest()))]
-        yield files, reader.summaries
-
-    done = run_tasks(spark, range(tasks), decode)
-    return [file for files, _ in done for file in files], dict(itertools.chain(*(found.items() for _, found in done)))
-
-
 class TopicReader:
     """Decodes records, columns of `RECORDS`, into rows of events, in any order; at the end `summaries` has everything
-    else. The records of a topic, partition and batch are in the order of their offsets."""
+    else. The records of a topic, partition and batch are in the order of their offsets.
 
-    def __init__(self, topic_format: TopicFormat) -> None:
-        self._format = format_of(topic_format.name)
-        self._decode = self._format.make(topic_format.options)
-        self._usual = self._format.row_reader(topic_format.options)
-        self._columns = self._format.column_reader(topic_format.options)
+    `starts` are the first values of each `PartitionSummary`, which are the same when a batch is decoded again. `takes`
+    says which tables are wanted. `landed_ms` is when each batch landed, in milliseconds since 1970: the times of
+    messages are validated against it, not against the clock at decoding. `has_record_times`: whether a record's
+    timestamp comes from another clock than its message's time. `ignores_tombstones`: whether a message with a key and
+    no value, which mirrors and connectors write for compaction, is only counted."""
+
+    def __init__(
+        self, name: str, options: Options, starts: Mapping[PartitionBatch, tuple[int, int, int | None, int]],
+        takes: Callable[[str, str], bool], landed_ms: Mapping[int, int], *, has_record_times: bool,
+        ignores_tombstones: bool,
+    ) -> None:  # fmt: skip
+        self._format = format_of(name)
+        self._decode = self._format.make(options)
+        self._usual, self._columns = self._format.row_reader(options), self._format.column_reader(options)
+        self._starts, self._takes, self._landed = starts, functools.cache(takes), landed_ms
+        self._has_record_times, self._ignores_tombstones = has_record_times, ignores_tombstones
         # Where positions of rows determine their commit-ts.
-        self._in_order = not self._format.watermarks(topic_format.options)
-        self._topic_format = topic_format
-        self._takes = functools.cache(topic_format.takes)
+        self._in_order = not self._format.watermarks(options)
         self._rows = list[tuple[object, ...]]()
         self._size = 0
         self._states = dict[PartitionBatch, tuple[RedeliveryFilter | None, UpdatePairing | None, ColumnObserver]]()
@@ -413,14 +374,14 @@ class TopicReader:
         self._place = place = topic, partition, batch
         form = self._format
         if place not in self.summaries:
-            self.summaries[place] = PartitionSummary(*self._topic_format.starts[place])
+            self.summaries[place] = PartitionSummary(*self._starts[place])
             self._states[place] = (
                 None if form.redelivery is None else RedeliveryFilter(form.redelivery),
                 None if form.joined_update is None else UpdatePairing(form.joined_update),
                 ColumnObserver(in_order=self._in_order, in_table_order=form.in_table_order),
             )
         self._summary = self.summaries[place]
-        self._landed_ms = self._topic_format.landed_ms[batch]
+        self._landed_ms = self._landed[batch]
         self._filter, self._pairing, self._observer = self._states[place]
 
     def _read(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -487,12 +448,12 @@ class TopicReader:
 
     def _read_strictly(self, record: _Record, value: bytes | None) -> None:
         segment, time_ms, summary = record.segment, record.time_ms, self._summary
-        if record.value is None and record.key is not None and self._topic_format.ignores_tombstones:
+        if record.value is None and record.key is not None and self._ignores_tombstones:
             if not record.is_before:
                 summary.others[segment] += 1
                 summary.tombstones[segment] += 1
             return
-        latest_ms = max(self._landed_ms, (time_ms or 0) if self._topic_format.has_record_times else 0) + AHEAD_MS
+        latest_ms = max(self._landed_ms, (time_ms or 0) if self._has_record_times else 0) + AHEAD_MS
         try:
             found = self._decode(value)
         except MessageError as error:

@@ -157,7 +157,7 @@ class Retention(FeedRun):
         done = (pc.field("state") == DECODED) & (pc.field("decoded_at") < before)
         kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open)))
         least, state = pc.min(kept["record_batch"]).as_py(), state_of(table)
-        return min([state.last.number, _ALWAYS if least is None else least, *batches_before(self, state)])
+        return min([state.batch, _ALWAYS if least is None else least, *batches_before(self, state)])
 
     @functools.cached_property
     def _files(self) -> list[StoredFile]:

@@ -66,7 +66,7 @@ class CanalServer(RecordSource):
     def _entries(self, batch: int = 0) -> EntryRecords:
         return EntryRecords(self._run.lake, self._run.feed, batch)
 
-    def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
+    def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
         run, entries = self._run, self._entries(batch)
         try:
             with CanalClient(run.feed.canal, patience_seconds=_PATIENCE_SECONDS) as client:
@@ -74,11 +74,11 @@ class CanalServer(RecordSource):
                     new = entries.append(taken)
                     run.log.info("landed %d entries of %d that came", new, len(taken.entries))
         except (SourceError, SourceUnreachableError) as error:
-            if not entries.batch.segments:
+            if not entries.segments:
                 raise
-            return entries.batch, [error]
+            return entries.segments, [error]
         stuck = self.stuck()
-        return entries.batch, [] if stuck is None else [stuck]
+        return entries.segments, [] if stuck is None else [stuck]
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
         run = self._run
@@ -142,9 +142,14 @@ class EntryRecords(records.RecordCommits):
     def __init__(self, lake: Lake, feed: FeedConfig, batch: int = 0) -> None:
         super().__init__(lake, feed.name)
         self._source, self._partition = feed.canal, LogPartition(feed.canal.destination, 0)
-        self._table, self._stream, self.batch = self.load(), positions.EntryStream(), records.LandedBatch(batch, ())
+        self._table, self._stream, self._batch = self._lake.load(self.identifier), positions.EntryStream(), batch
         self._state = records.state_of(self._table)
         self._properties = {} if self._table is None else self._table.properties
+
+    @property
+    def segments(self) -> tuple[records.LandedSegment, ...]:
+        """What this has landed."""
+        return self._state.segments if self._state.batch == self._batch else ()
 
     @property
     def landed(self) -> int:
@@ -227,26 +232,24 @@ class EntryRecords(records.RecordCommits):
         number of new entries.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self.load()
+        table = self._lake.load(self.identifier)
         if records.state_of(table) != self._state:
             raise self.too_late()
         new = list(self._stream.new(taken.connection, taken.entries, _keys(table, taken.entries)))
-        number = self.batch.number
         if not new:
             # The entry that landed last came again: that is counted up to the number that shows a server to be stuck.
             known = {} if table is None else table.properties
             repeats = int(known.get(CANAL_REPEATS, "0"))
             last = taken.entries[-1].place[:-1] if taken.entries and taken.batches else None
             if table is not None and last and repeats < STUCK and known.get(CANAL_POSITION, "").startswith(f"{last},"):
-                again = {CANAL_REPEATS: str(repeats + 1)}
-                self.commit(table, self._state, again, [], records.LandedBatch(number, ()))
+                self.commit(table, self._state, {CANAL_REPEATS: str(repeats + 1)}, [], self._batch, ())
             return 0
         table = table or self.create()
         start, size, dates = self.landed, sum(len(entry.value) + len(key) for entry, key in new), set[str]()
-        run = next(iter(self.batch.segments), records.LandedSegment(self._partition, start, start, 0, 0, ()))
+        run = next(iter(self.segments), records.LandedSegment(self._partition, start, start, 0, 0, ()))
         whole = OffsetRange(self._partition, run.start, start + len(new), 0)
-        make = records.RecordRows(self._source.time_zone, self._source.date_separator, number)
-        with records.record_files(TableFiles.of(table, self._lake), f"batch-{number}-{uuid.uuid4()}") as files:
+        make = records.RecordRows(self._source.time_zone, self._source.date_separator, self._batch)
+        with records.record_files(TableFiles.of(table, self._lake), f"batch-{self._batch}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
                 some = new[first : first + _ROWS_AT_ONCE]
                 offsets = list(range(start + first, start + first + len(some)))
@@ -258,12 +261,10 @@ class EntryRecords(records.RecordCommits):
         dates |= {*run.dates}
         count, size = run.records + len(new), run.bytes + size
         now = replace(run, end=whole.end, records=count, bytes=size, dates=tuple(sorted(dates)))
-        batch = records.LandedBatch(number, (now,))
-        after = self._state.after(Pending({self._partition: (start, whole.end)}, {}, ()), batch)
+        after = self._state.after(Pending({self._partition: (start, whole.end)}, {}, ()), self._batch, (now,))
         properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode(), CANAL_REPEATS: "0"}
-        landed = records.LandedBatch(number, (replace(now, start=start),))
-        self.commit(table, self._state, properties, files.written, landed)
-        self._state, self.batch = after, batch
+        self.commit(table, self._state, properties, files.written, self._batch, [replace(now, start=start)])
+        self._state = after
         return len(new)
 
 

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -24,7 +24,8 @@ from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.format import Decode, Format, Options
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.registry import format_of, plain_values
-from cdc_lakehouse.decoders.topic_reader import PartitionBatch, TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.tasks import run_tasks
+from cdc_lakehouse.decoders.topic_reader import PartitionBatch, Summaries, TopicReader
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables import records
@@ -79,7 +80,7 @@ class RecordSource(LogSource):
 
     kind = OFFSETS
     _has_record_times: ClassVar = True
-    """As in `TopicFormat`."""
+    """As in `TopicReader`."""
 
     def __init__(self, run: FeedRun) -> None:
         self._run = run
@@ -99,19 +100,20 @@ class RecordSource(LogSource):
         return Options()
 
     @abc.abstractmethod
-    def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
-        """Append messages to `records` as the batch with this number, up to the limits of a run; return it, and the
-        errors of what could not be received."""
+    def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
+        """Append messages to `records` as the batch with this number, up to the limits of a run; return its segments,
+        and the errors of what could not be received."""
 
     def land(self) -> Landed:
-        run, last = self._run, self._stored.last
+        run, last = self._run, self._stored
         # Left-out segments come first: redelivered messages are recognized by what was decoded before them.
         new = [*self.land_left_out(), *self._land_passed()]
         # The last run may have ended between its records and their segments.
         known = run.segments.known(landed.segment for landed in last.segments)
-        new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
-        batch, faults = self._receive(max(run.segments.batch, last.number) + 1)
-        new += self._land(batch.number, batch.segments)
+        new += self._land(last.batch, [landed for landed in last.segments if landed.segment not in known])
+        batch = max(run.segments.batch, last.batch) + 1
+        segments, faults = self._receive(batch)
+        new += self._land(batch, segments)
         if run.dates:
             # Whole batches, because the order of events spans a batch.
             upto = self._stored.removed_upto
@@ -214,16 +216,24 @@ class RecordSource(LogSource):
                 last_ts = seed if self._format.transactions == "all" else last_ts
                 place = each.partition.topic, each.partition.number, number
                 starts[place] = seed, last_ts, watermark or None, late.get(place, 0)
-        topic_format = TopicFormat(
-            run.feed.message_format, self._options, starts, taken.takes, landed_ms, self._has_record_times,
-            ignores_tombstones=run.feed.policy.tombstones == "ignore",
+        new_reader = functools.partial(
+            TopicReader, run.feed.message_format, self._options, starts, taken.takes, landed_ms,
+            has_record_times=self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
         )  # fmt: skip
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
-        reader = records.record_reader(run.lake, run.feed.name, wanted, parallel)
+        shares = records.record_shares(run.lake, run.feed.name, wanted, parallel)
         write = run.events.writer().write
-        data_files, found = changes_in_tasks(spark, len(reader.shares), reader.read, topic_format, write)
-        run.events.commit(data_files, segments)
+
+        def read(share: records.RecordShare) -> Iterator[tuple[list[str], Summaries]]:
+            reader = new_reader()
+            events = itertools.chain.from_iterable(map(reader.read, share.read()))
+            files = [*write(itertools.chain(events, reader.rest()))]
+            yield files, reader.summaries
+
+        done = run_tasks(spark, shares, read)
+        run.events.commit([file for files, _ in done for file in files], segments)
+        found = dict(itertools.chain.from_iterable(summaries.items() for _, summaries in done))
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())
@@ -400,7 +410,7 @@ class Topics(RecordSource):
         decode = self._format.make(self._options)
         return [beginning_of(each.partition, each.start, values[each.partition], decode) for each in ranges]
 
-    def _receive(self, batch: int) -> tuple[records.LandedBatch, Sequence[CdcError]]:
+    def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
         run, source, pending = self._run, self._run.feed.kafka, self._pending()
         ranges = kafka.choose_ranges(pending.offsets, self._stored.landed, source.max_records, source.max_bytes)
         landed_now, faults = records.Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)

@@ -530,13 +530,8 @@ class RangeReader:
         """Add what came to its parts, and return its bytes; `single` is the partition where there is only one."""
         errors = any(map(_error, batch))
         good = [message for message in batch if message.error() is None] if errors else batch
-        runs: Iterable[tuple[LogPartition, Sequence[Message]]] = ()
-        if single is None:
-            runs = _runs(good)
-        elif good:
-            runs = [(single, good)]
         count = size = 0
-        for partition, run in runs:
+        for partition, run in [(single, good)] if single and good else _runs(good):
             part = self._open.get(partition)
             if part is not None and not part.over:  # Else it was on its way when its range had been read.
                 self._waited = 0

@@ -25,7 +25,7 @@ from cdc_lakehouse.decoders.formats.ticdc_canal_json import Form
 from cdc_lakehouse.decoders.json_object import JsonReader
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.text import TextReader
-from cdc_lakehouse.decoders.topic_reader import RECORDS, Summaries, TopicFormat, TopicReader
+from cdc_lakehouse.decoders.topic_reader import RECORDS, Summaries, TopicReader
 from cdc_lakehouse.sources.dump.contents import Notation
 
 DATABASE, TABLE = "shop", "parcels"
@@ -176,16 +176,15 @@ class Reading:
         ends = ends or [len(values) for values in partitions]
         starts = self._ends or [0] * len(partitions)
         self._batch += 1
-        topic_format = TopicFormat(
-            self._name, self._options, {("t", n, self._batch): self._start(n) for n in range(len(partitions))},
-            lambda *_: True, {self._batch: self.landed_ms}, has_record_times=self.has_record_times,
-            ignores_tombstones=True,
-        )  # fmt: skip
+        first = {("t", n, self._batch): self._start(n) for n in range(len(partitions))}
         found = format_of(self._name)
         if self._is_strict:
             found = replace(found, row_reader=lambda options: None, column_reader=lambda options: None)
         with patch("cdc_lakehouse.decoders.topic_reader.format_of", lambda name: found):
-            reader = TopicReader(topic_format)
+            reader = TopicReader(
+                self._name, self._options, first, lambda *_: True, {self._batch: self.landed_ms},
+                has_record_times=self.has_record_times, ignores_tombstones=True,
+            )  # fmt: skip
         window = found.messages_before()
         rows = [
             ("2026-01-01", "t", number, offset, self.record_ms, None, values[offset], "s", self._batch, offset < start)

@@ -108,18 +108,18 @@ class Log:
                     for date, rows in table.RecordRows("UTC", "day", batch).of(messages):
                         written.add(date, rows)
             now = self.lake.existing(system_table("f", "records"))
-            commits.commit(now, table.state_of(now), {}, written.written, None)
+            commits.commit(now, table.state_of(now), {}, written.written, 0, ())
 
-    def reader(self, wanted: list[table.PartitionRecords], tasks: int = 1) -> table.RecordReader:
-        return pickle.loads(pickle.dumps(table.record_reader(self.lake, "f", wanted, tasks)))
+    def shares(self, wanted: list[table.PartitionRecords], tasks: int = 1) -> list[table.RecordShare]:
+        return pickle.loads(pickle.dumps(table.record_shares(self.lake, "f", wanted, tasks)))
 
 
-def read(reader: table.RecordReader) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+def read(shares: list[table.RecordShare]) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
     """Of each topic, partition and batch the records as they come; no task has what another one has."""
     found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
-    for task in range(len(reader.shares)):
+    for share in shares:
         own: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
-        for batch in reader.read(task):
+        for batch in share.read():
             assert batch.schema == RECORDS and batch.num_rows
             for row in batch.to_pylist():
                 own.setdefault((row["topic"], row["partition"], row["batch"]), []).append(row)
@@ -206,8 +206,8 @@ def test_each_partition_comes_whole_and_in_order(
     }
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "_BATCH_BYTES", batch_bytes)
-        reader = Log(Path(directory), files).reader(wanted, tasks)
-        assert len(reader.shares) <= tasks and read(reader) == expected
+        shares = Log(Path(directory), files).shares(wanted, tasks)
+        assert len(shares) <= tasks and read(shares) == expected
 
 
 def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
@@ -220,7 +220,7 @@ def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
     one, read_columns = LogPartition("orders", 0), table.lake_files.read_columns
     monkeypatch.setattr(table.lake_files, "read_columns", with_an_empty_part)
     chunks: list[Chunk] = [[(one, n, batch, 0, b"v") for n in of] for batch, of in ((2, (10, 11, 12)), (1, (5, 6)))]
-    (rows,) = read(Log(tmp_path, [chunks]).reader([table.PartitionRecords(one, 2, 10, 5, 1, 5)])).values()
+    (rows,) = read(Log(tmp_path, [chunks]).shares([table.PartitionRecords(one, 2, 10, 5, 1, 5)])).values()
     assert [(row["offset"], row["is_before"]) for row in rows] == [
         (5, True), (6, True), (10, False), (11, False), (12, False)
     ]  # fmt: skip
@@ -229,8 +229,8 @@ def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
     one, sizes = LogPartition("orders", 0), [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
     chunk: Chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
-    reader = Log(tmp_path, [[chunk]]).reader([table.PartitionRecords(one, 1, 0, 0, 1, 1)])
-    batches = list(reader.read(0))
+    (share,) = Log(tmp_path, [[chunk]]).shares([table.PartitionRecords(one, 1, 0, 0, 1, 1)])
+    batches = list(share.read())
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [*range(6)]
     assert all(batch.num_rows == 1 or batch.nbytes <= 17 << 20 for batch in batches)
 
@@ -238,9 +238,9 @@ def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
 def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
     one = LogPartition("orders", 0)
     log = Log(tmp_path, [[[(one, batch * 10, batch, 0, b"v")]] for batch in range(1, 6)])
-    (share,) = log.reader([table.PartitionRecords(one, 4, 40, 30, 3, 1)]).shares
+    (share,) = log.shares([table.PartitionRecords(one, 4, 40, 30, 3, 1)])
     assert len(share.files) == 2
-    (share,) = log.reader([table.PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
+    (share,) = log.shares([table.PartitionRecords(one, 4, 40, 40, 4, 1)])
     assert len(share.files) == 1
 
 

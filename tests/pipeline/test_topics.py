@@ -51,7 +51,6 @@ from tests.sources.canal.servers import Binlog, HandMadeCanal, binlog_of, binlog
 
 ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)
 FIRST = 466_100_000_000_000_000
-FORMATS = ("ticdc-canal-json", "canal-json", "dts-canal-json", "shareplex-json")
 
 
 def message(**more: Any) -> bytes:
@@ -128,15 +127,6 @@ def test_topics_and_servers_show(case: Case, lake: TestLake, tmp_path: Path, upd
     case.compare([re.sub(r" \[feed \w+\]", "", each) for each in evaluated(case, names)], update=update)
 
 
-@pytest.mark.parametrize("is_strict", [True, False])
-@pytest.mark.parametrize("empty", ["database", "table"])
-@pytest.mark.parametrize("format_name", FORMATS[:3])
-def test_row_of_no_database_or_no_table_is_a_bad_message(format_name: str, empty: str, is_strict: bool) -> None:
-    reading = Reading(format_name, is_strict=is_strict)
-    reading.read([[message(_tidb={"commitTs": 450 << 50}, **{empty: ""})]], [1])
-    assert not reading.events and reading.bad == 1
-
-
 def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> None:
     lake = lake_in(tmp_path, source=kafka("canal-json", "x"), tables={"exclude": ["d.z"]})
     # Batches of the topic: `z` is left out from 1 on, `a` from 2 on, `b` from 3 on.
@@ -177,6 +167,16 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
         found = [(parse_segment(each.segment), each) for each in lake.run().source.land().new]
         assert {part.number: (start, each.lines, each.file_index) for (part, start), each in found} == expected
         assert ("was read of x/0: more waits there" in caplog.text) == (sum(sent.values()) == 6)
+
+
+def test_partition_that_comes_after_a_look_begins_at_its_first_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, lake = MemoryTopic(monkeypatch), lake_in(tmp_path, source=kafka("ticdc-canal-json", "x", start="latest"))
+    lake.run().source.land()
+    value = message(_tidb={"commitTs": FIRST}).decode()
+    topic.send([{"partition": 0, "key": None, "value": value, "timestamp": 0}])
+    assert lake.run().source.first_ts() == FIRST
 
 
 # --- How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least

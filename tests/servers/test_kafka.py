@@ -24,7 +24,7 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
-from cdc_lakehouse.lake.tables.records import LandedBatch, LandedState, RecordRows, Records, landed_state
+from cdc_lakehouse.lake.tables.records import LandedSegment, LandedState, RecordRows, Records, landed_state
 from cdc_lakehouse.sources.kafka import RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
 from tests.commands import call
@@ -257,23 +257,22 @@ class TopicFeed:
     def pending(self) -> Pending:
         return find_pending(self.source, read_topics(self.source), self.state().landed)
 
-    def append(self, pending: Pending) -> tuple[LandedBatch, Sequence[CdcError]]:
+    def append(self, pending: Pending) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
         feed, state = self.lake.feed.model_copy(update={"source": self.source}), self.state()
         ranges = choose_ranges(pending.offsets, state.landed, self.source.max_records, self.source.max_bytes)
         records = Records(self.lake.run().lake, feed, self.lake.session)
-        return records.append(ranges, pending, state.last.number + 1)
+        return records.append(ranges, pending, state.batch + 1)
 
-    def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
+    def run(self) -> tuple[tuple[LandedSegment, ...], tuple[CdcError, ...]]:
         pending = self.pending()
-        batch, faults = self.append(pending)
-        return batch, (*pending.faults, *faults)
+        segments, faults = self.append(pending)
+        return segments, (*pending.faults, *faults)
 
     def drain(self) -> None:
         segments: object = True
         while segments:
-            batch, faults = self.run()
+            segments, faults = self.run()
             assert not faults, faults
-            segments = batch.segments
 
     @property
     def table(self) -> Table:
@@ -335,7 +334,7 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> No
         Sent("订单\x00\n".encode(), None, 1_700_000_000_127),
     ]
     feed.send(*sent, *(Sent(value, partition=1) for value in numbered(3)))
-    batch, _ = feed.run()
+    segments, _ = feed.run()
     assert feed.values(1) == numbered(3)
     seen = [row for row in feed.rows() if row["partition"] == 0]
     assert [(row["key"], row["value"]) for row in seen] == [(each.key, each.value) for each in sent]
@@ -345,7 +344,7 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> No
     assert {row["timestamp_type"] for row in seen} == {"CreateTime"}
     assert [row["offset"] for row in seen] == list(range(5))
     assert {(row["topic"], row["partition"], row["batch"]) for row in seen} == {(feed.topic, 0, 1)}
-    segment, other = batch.segments
+    segment, other = segments
     assert (other.partition.number, other.start, other.end, other.records) == (1, 0, 3, 3)
     assert {row["segment"] for row in seen} == {segment.segment} == {f"{feed.topic}/0/{0:020d}"}
     assert (segment.start, segment.end, segment.records) == (0, 5, 5)
@@ -395,9 +394,9 @@ class Played:
                 self._pending = feed.pending()
             case "append" | "run":
                 with feed.lake.without_changes() if of == "unchanged" else contextlib.nullcontext():
-                    batch, faults = feed.append(self._pending) if word == "append" else feed.run()
+                    segments, faults = feed.append(self._pending) if word == "append" else feed.run()
                 said = list[str]()
-                for (topic, number), own in itertools.groupby(batch.segments, lambda each: each.partition):
+                for (topic, number), own in itertools.groupby(segments, lambda each: each.partition):
                     parts = list(own)
                     assert all(before.end == after.start for before, after in itertools.pairwise(parts))
                     count = sum(each.records for each in parts)
@@ -445,8 +444,7 @@ def test_range_that_ends_early_lands_each_message_once(new_feed: NewFeed, monkey
     feed.send(*values)
     pending = feed.pending()
     assert pending.records == 50
-    batch, _ = feed.append(pending)
-    (segment,) = batch.segments
+    (segment,), _ = feed.append(pending)
     assert 60 < segment.end < 65, "in the first of two parts"
     summary = feed.table.current_snapshot().summary.additional_properties  # pyright: ignore[reportOptionalMemberAccess]
     assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
@@ -494,7 +492,7 @@ def test_maintenance_keeps_what_is_known_of_landed_offsets(new_feed: NewFeed) ->
     with before_commit(1, maintain):
         second, _ = feed.run()
     maintain()
-    assert feed.state().last == second
+    assert feed.state().segments == second
     feed.send(*numbered(5, 10))
     feed.drain()
     assert feed.values() == numbered(15)
@@ -542,14 +540,14 @@ def test_broker_lost_in_a_read_keeps_what_was_read(
 
     monkeypatch.setattr(RecordRows, "of", stop_then_make)
     try:
-        batch, faults = feed.append(pending)
+        segments, faults = feed.append(pending)
         with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
             feed.pending()
     finally:
         kafka.start()
     (fault,) = faults
     assert isinstance(fault, SourceUnreachableError)
-    landed = sum(segment.records for segment in batch.segments)
+    landed = sum(segment.records for segment in segments)
     assert 1000 <= landed < 20_000
     assert feed.values() == values[:landed]
     wait_at_most(monkeypatch, 8)

@@ -30,14 +30,12 @@ from cdc_lakehouse.decoders.formats.canal_json import DDL, column_name, lossy_co
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 
-_KINDS: Final = {
-    wire.INSERT: "INSERT", wire.UPDATE: "UPDATE", wire.DELETE: "DELETE",
-    wire.CREATE: "CREATE", wire.ALTER: "ALTER", wire.ERASE: "ERASE", wire.TRUNCATE: "TRUNCATE", wire.RENAME: "RENAME",
-    wire.CREATE_INDEX: "CINDEX", wire.DROP_INDEX: "DINDEX",
-    wire.QUERY: "QUERY", wire.GTID: "GTID", wire.MASTER_HEARTBEAT: "MHEARTBEAT",
-    wire.XA_COMMIT: "XACOMMIT", wire.XA_ROLLBACK: "XAROLLBACK",
+_FLAT_NAMES: Final = {
+    "CREATE_INDEX": "CINDEX", "DROP_INDEX": "DINDEX", "MASTER_HEARTBEAT": "MHEARTBEAT", "XA_COMMIT": "XACOMMIT",
+    "XA_ROLLBACK": "XAROLLBACK",
 }  # fmt: skip
-"""Event types by their names in flat messages."""
+_KINDS: Final = {number: _FLAT_NAMES.get(name, name) for name, number in wire.EventType.items() if number}
+"""The names of event types in flat messages."""
 
 
 def decode(value: bytes | None) -> Message:

@@ -70,26 +70,19 @@ class LandedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class LandedBatch:
-    """A batch of records; the number is 0 before the first."""
-
-    number: int
-    segments: tuple[LandedSegment, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LandedState:
-    """The state of `records`: the landed offsets and the last batch. Maintenance alone changes what was removed: the
-    first batch whose records are all kept (0: none were removed), and the last feed date that is not whole ("")."""
+    """The state of `records`: the landed offsets, and the last batch (0 before the first) with its segments.
+    Maintenance alone changes what was removed: the first batch whose records are all kept (0: none were removed), and
+    the last feed date that is not whole ("")."""
 
     landed: LandedOffsets = field(default_factory=LandedOffsets)
-    last: LandedBatch = LandedBatch(0, ())
+    batch: int = 0
+    segments: tuple[LandedSegment, ...] = ()
     first_batch: int = field(default=0, compare=False)
     removed_upto: str = field(default="", compare=False)
 
-    def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
-        """Return the state after a batch of the pending offsets has landed; without one, after a look."""
-        segments = () if batch is None else batch.segments
+    def after(self, pending: Pending, batch: int, segments: tuple[LandedSegment, ...]) -> LandedState:
+        """Return the state after segments of the pending offsets have landed as a batch; without any, after a look."""
         new_ends = {partition: start for partition, (start, _) in pending.offsets.items()}
         new_ends |= {segment.partition: segment.end for segment in segments}
         topics = dict(self.landed.topics)
@@ -104,12 +97,15 @@ class LandedState:
             offsets = sum(each.end - each.start for each in own)
             size = round(sum(each.bytes for each in own) / offsets, 1) if offsets else known.record_bytes
             id = (pending.ids.get(name) if own_ends else None) or known.id
-            topics[name] = LandedTopic(id, ends, size, known.behind if batch is None else behind)
-        return replace(self, landed=LandedOffsets(topics, began=True), last=batch or self.last)
+            topics[name] = LandedTopic(id, ends, size, behind if segments else known.behind)
+        landed = LandedOffsets(topics, began=True)
+        return (
+            replace(self, landed=landed, batch=batch, segments=segments) if segments else replace(self, landed=landed)
+        )
 
     def not_read_up(self) -> list[LogPartition]:
         """Return the partitions that the last batch has read, and not to their ends."""
-        partitions = {segment.partition for segment in self.last.segments}
+        partitions = {segment.partition for segment in self.segments}
         return sorted(each for each in partitions if each.number in self.landed.topics[each.topic].behind)
 
     def as_properties(self) -> dict[str, str]:
@@ -120,8 +116,8 @@ class LandedState:
             )
             for name, topic in self.landed.topics.items()
         }
-        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[1:]] for each in self.last.segments])
-        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: segments}
+        segments = json.dumps([[each.segment, *each.partition, *astuple(each)[1:]] for each in self.segments])
+        return {**topics, BATCH: str(self.batch), BATCH_SEGMENTS: segments}
 
 
 def state_of(table: Table | None) -> LandedState:
@@ -139,9 +135,9 @@ def state_of(table: Table | None) -> LandedState:
                 properties.get(BATCH_SEGMENTS, "[]")
             )
         ]
-        last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
-        landed, removed = LandedOffsets(topics, began=BATCH in properties), properties.get(REMOVED_UPTO, "")
-        return LandedState(landed, last, int(properties.get(FIRST_BATCH, "0")), removed)
+        landed = LandedOffsets(topics, began=BATCH in properties)
+        batch, first = (int(properties.get(name, "0")) for name in (BATCH, FIRST_BATCH))
+        return LandedState(landed, batch, tuple(segments), first, properties.get(REMOVED_UPTO, ""))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoredFormError(
             "the properties of `records` cannot be read: an earlier version made this lake"
@@ -306,9 +302,6 @@ class RecordCommits:
     def __init__(self, lake: Lake, feed: str) -> None:
         self._lake, self._feed, self.identifier = lake, feed, system_table(feed, "records")
 
-    def load(self) -> Table | None:
-        return self._lake.load(self.identifier)
-
     def create(self) -> Table:
         """Create the table. Raises `ConcurrentRunError` when another run has just created it."""
         return create(self._lake, self.identifier, SCHEMA, _PROPERTIES, SPEC)
@@ -319,16 +312,17 @@ class RecordCommits:
         before: LandedState,
         properties: Mapping[str, str],
         files: Sequence[str],
-        batch: LandedBatch | None,
+        batch: int,
+        segments: Iterable[LandedSegment],
     ) -> None:
         """Commit files and properties together, and a batch's ranges in the summary. Raises `ConcurrentRunError` when
         another run has landed something since `before`; the files are then deleted."""
         self._lake.on_write()
         offsets: dict[str, dict[int, list[int]]] = {}
-        for each in () if batch is None else batch.segments:
+        for each in segments:
             whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
             whole[1] = each.end
-        about = {} if batch is None else {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}
+        about = {**of_batch(batch), OFFSETS: json.dumps(offsets)} if offsets else {}
 
         def stands(now: Table) -> bool:
             return state_of(now) == before  # Another writer may be maintenance, which lands nothing.
@@ -359,17 +353,17 @@ class Records(RecordCommits):
 
     def append(
         self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
-    ) -> tuple[LandedBatch, Sequence[CdcError]]:
+    ) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
         """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones;
-        return it, and the faults that limited it. When there is nothing to land, nothing is committed. Raises
+        return its segments, and the faults that limited it. When there is nothing to land, nothing is committed. Raises
         `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self.load()
+        table = self._lake.load(self.identifier)
         state = state_of(table)
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
-        if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
+        if batch <= state.batch or any((state.landed.end(partition) or 0) > start for partition, start in starts):
             raise self.too_late()
-        if not ranges and state.after(pending, None) == state:
-            return LandedBatch(batch, ()), ()
+        if not ranges and state.after(pending, batch, ()) == state:
+            return (), ()
         self._lake.on_write()
         table = table or self.create()
         groups = self._read(table, ranges, state, batch) if ranges else []
@@ -388,11 +382,10 @@ class Records(RecordCommits):
                     start = found.end
         self.delete(table, (file for number in surplus for file in groups[number][1]))
         files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
-        now = LandedBatch(batch, tuple(segments))
-        after = state.after(pending, now if segments else None)
+        after = state.after(pending, batch, tuple(segments))
         if after != state:
-            self.commit(table, state, after.as_properties(), files, now if segments else None)
-        return now, [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
+            self.commit(table, state, after.as_properties(), files, batch, segments)
+        return tuple(segments), [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
     def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
@@ -426,31 +419,24 @@ class PartitionRecords:
 
 @dataclass(frozen=True, slots=True)
 class RecordShare:
-    """The part that one task reads. The order of `files` is right for all partitions but `shuffled`."""
+    """The records that one task reads. The order of `files` is right for all partitions but `shuffled`."""
 
+    table: lake_files.TableFiles
     files: Sequence[lake_files.StoredFile]
     in_order: Sequence[PartitionRecords]
     shuffled: Sequence[PartitionRecords]
 
-
-@dataclass(frozen=True)
-class RecordReader:
-    """Reads records in tasks."""
-
-    table: lake_files.TableFiles
-    shares: Sequence[RecordShare]
-
-    def read(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Read a task's share, with the columns of `RECORDS`, each partition and batch in the order of its offsets."""
-        share, io, schema = self.shares[task], self.table.open(), self.table.schema
-        for file in share.files if share.in_order else ():
-            for rows in lake_files.read_columns(io, file, schema, _READ, _ranges(share.in_order)):
-                yield from _in_batches(_read(rows, share.in_order))
-        for each in share.shuffled:
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Read them with the columns of `RECORDS`, each partition and batch in the order of its offsets."""
+        io, schema = self.table.open(), self.table.schema
+        for file in self.files if self.in_order else ():
+            for rows in lake_files.read_columns(io, file, schema, _READ, _ranges(self.in_order)):
+                yield from _in_batches(_read(rows, self.in_order))
+        for each in self.shuffled:
             # Read them in windows, ranges of offsets of some megabytes or one record each.
             places = [
                 (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
-                for file in share.files
+                for file in self.files
                 for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), _ranges([each]))
                 for _, at, _ in _matches(rows, [each])
             ]
@@ -462,14 +448,14 @@ class RecordReader:
                 within = _ranges([each]) | {"offset": (start, end - 1)}
                 found = [
                     _read(rows.filter(window), [each])
-                    for file in share.files
+                    for file in self.files
                     for rows in lake_files.read_columns(io, file, schema, _READ, within)
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
 
-def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> RecordReader:
-    """Return a reader of the wanted records of a feed for at most `tasks` tasks."""
+def record_shares(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tasks: int) -> list[RecordShare]:
+    """Divide the wanted records of a feed among at most `tasks` tasks."""
     table = lake.load(system_table(feed, "records"))
     if table is None:
         raise ValueError(f"the feed {feed} has no records")
@@ -510,8 +496,8 @@ def record_reader(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         (in_order if follow and all(right for *_, right in extents) else shuffled).append(each)
         own.update(places[each])
         done += each.bytes
-    found_shares = [RecordShare([files[n] for n in sorted(own)], *lists) for own, *lists in shares.values()]
-    return RecordReader(lake_files.TableFiles.of(table, lake), found_shares)
+    stored = lake_files.TableFiles.of(table, lake)
+    return [RecordShare(stored, [files[n] for n in sorted(own)], *lists) for own, *lists in shares.values()]
 
 
 def _ranges(wanted: Sequence[PartitionRecords]) -> dict[str, lake_files.Range]:

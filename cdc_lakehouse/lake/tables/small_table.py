@@ -238,22 +238,18 @@ class SmallTable:
         self._lake = lake
         self._identifier = system_table(feed, name)
         self._schema = schema
-        self._table: Table | None = None
-        self._looked = False
 
-    @property
+    @functools.cached_property
     def table(self) -> Table | None:
         # The absence of the table is remembered too: a table that another run creates meanwhile must not be written to.
-        if not self._looked:
-            table = self._lake.load(self._identifier)
-            stored = set() if table is None else {field.name for field in table.schema().fields}
-            if table is not None and (missing := {*self._schema.names} - stored):
-                raise StoredFormError(
-                    f"{self._identifier} lacks the columns {sorted(missing)}: an earlier version made this lake",
-                    advice="load the feed into a new one",
-                )
-            self._table, self._looked = table, True
-        return self._table
+        table = self._lake.load(self._identifier)
+        stored = set() if table is None else {field.name for field in table.schema().fields}
+        if table is not None and (missing := {*self._schema.names} - stored):
+            raise StoredFormError(
+                f"{self._identifier} lacks the columns {sorted(missing)}: an earlier version made this lake",
+                advice="load the feed into a new one",
+            )
+        return table
 
     def scan(self, columns: Collection[str] | None = None, where: Where = ALL) -> pa.Table:
         """Return rows, all or some; none when the table does not exist yet. The columns are those of the schema, in its
@@ -286,14 +282,14 @@ class SmallTable:
         new: Any = rows
         if not isinstance(rows, pa.Table):
             new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
-        table = self._table = self.table or create(self._lake, self._identifier, self._schema)
+        table = self.table = self.table or create(self._lake, self._identifier, self._schema)
         with self._on_what_was_read(table):
             removed, kept = self._rewritten(table, replacing)
             # Kept rows get a file of their own, so that later replacements of the new rows do not touch it.
             path = functools.partial(new_path, table.location(), table.properties, ".parquet")
             parts = [each for each in (kept, new) if len(each)]
             added = [write_file(table.io, path(), table.schema(), each, table.properties) for each in parts]
-            self._table = commit(table, added=added, removed=removed, properties=properties or {}, keep=_KEPT_SNAPSHOTS)
+            self.table = commit(table, added=added, removed=removed, properties=properties or {}, keep=_KEPT_SNAPSHOTS)
 
     @contextlib.contextmanager
     def _on_what_was_read(self, table: Table) -> Iterator[None]:
