@@ -283,8 +283,7 @@ class Detected:
 
 
 def format_version_for(engines: str) -> int:
-    """Return the format version that all of these engines read, named with commas between. Raises
-    `ConfigurationError` for an unknown one."""
+    """Return the format version that all engines of a list with commas read. Raises `ConfigurationError`."""
     names = [name.strip().lower() for name in engines.split(",") if name.strip()]
     if unknown := [name for name in names if name not in ENGINES]:
         advice = f"known are {', '.join(ENGINES)}; leave others out"

@@ -45,8 +45,7 @@ _SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "accou
 
 
 def split_query(uri: str) -> tuple[str, dict[str, str]]:
-    """Split a URI into the part before its query and the query's options by name. A `?` that no option follows is part
-    of the path."""
+    """Split a URI into what is before its query, and the query's options. A `?` without options is part of the path."""
     path, _, query = uri.partition("?")
     if not _QUERY.fullmatch(query):
         return uri, {}
@@ -54,8 +53,7 @@ def split_query(uri: str) -> tuple[str, dict[str, str]]:
 
 
 def misplaced_options(uri: str) -> str | None:
-    """Return a message about the query's options for access to the bucket, without their values; None without such
-    options."""
+    """Return a message about the query's options for access to the bucket, without values; None without such."""
     names = _places(uri)
     if not names:
         return None
@@ -64,8 +62,7 @@ def misplaced_options(uri: str) -> str | None:
 
 
 def store_options(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the query's options for access to the bucket: as keys of `storage`, with `${NAME}` for secrets, and the
-    secrets by NAME."""
+    """Return the query's options for access to the bucket: keys of `storage`, with `${NAME}`, and secrets by NAME."""
     _, options = split_query(uri)
     keys: dict[str, Any] = {}
     secrets: dict[str, str] = {}

@@ -62,9 +62,8 @@ _REPEATS: Final = 4096
 
 
 def repeated(plain: bytes, other: bytes) -> re.Pattern[bytes]:
-    """Return a pattern for `end_of`: a `plain` run of bytes, then one of `other` and a plain run, again and again. The
-    number is limited, as each needs memory, save with a possessive quantifier; before 3.11.5 Python matches that
-    wrongly for a group."""
+    """Return a pattern for `end_of`: a `plain` run of bytes, then `other` and a plain run, again and again; not too
+    often, as each needs memory. Possessive quantifiers do not, but Python before 3.11.5 has them wrong for groups."""
     return re.compile(b"%b(?:(?:%b)%b){0,%d}" % (plain, other, plain, _REPEATS), re.DOTALL)
 
 

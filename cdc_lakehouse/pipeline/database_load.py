@@ -56,8 +56,7 @@ class DatabaseDump:
         self._failed = f"failed_{secrets.token_hex(4)}"
 
     def read(self) -> Dump:
-        """Return the dump, and make it if necessary. Raises `SourceUnreachableError`, and `SourceError` when the
-        database cannot be read."""
+        """Return the dump, and make it if necessary. Raises as `SourceDatabase` does."""
         run, wanted = self._run, sorted(self._run.reload_tables) or [_ALL]
         number, numbers = 1, dumped.last_number(self._store)
         if not run.reload_tables:
@@ -153,8 +152,7 @@ class DatabaseDump:
             plan.tables[table.name.identity] = PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: Plan) -> DumpPosition | None:
-        """Return the position after everything that was read; None when tables have changed or are new and must be
-        read."""
+        """Return the position after everything that was read; None when changed or new tables must be read."""
         if plan.position is not None and plan.position.tso is not None:
             return plan.position
         until, now = source.position_of(database), self._definitions(database, plan)
@@ -233,8 +231,7 @@ def _read_share(
 def _read_range(
     database: SourceDatabase, files: FileIO, table: TableDefinition, directory: str, number: int, keys: KeyRange
 ) -> None:
-    """Read a range into files, in the notation of `sources.dump.database`, and write a marker file when all are
-    complete. Raises `TableChangedError`."""
+    """Read a range into files as `sources.dump.database` has them, then write its mark. Raises `TableChangedError`."""
     token, count, parts = secrets.token_hex(8), 0, itertools.count()
     batches = source.rows_of(database, table, keys)
     batch = next(batches, None)

@@ -107,8 +107,7 @@ class DumpSource(Source):
 
     @property
     def has_rows_left(self) -> bool:
-        """Whether a taken table has rows that are not in `events` yet, or could not be loaded. Once the dump is loaded,
-        this does not read the dump."""
+        """Whether a taken table has rows that are not in `events`. Does not read a dump that is loaded."""
         is_left = self._is_needed or bool(self._run.segments.undecoded(DUMP))
         return is_left or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
 
@@ -128,8 +127,7 @@ class DumpSource(Source):
         return None
 
     def undefined(self) -> Sequence[Rejected]:
-        """Return a quarantine row for each table that landed and whose columns the history does not have from the
-        dump."""
+        """Return a quarantine row for each table that landed without its columns in the history."""
         recorded = {(TableName(each.database, each.table), each.commit_ts) for each in self._run.loads}
         message = f"the dump went before it told the table's columns: {_WAY_OUT}"
         taken = self._taken
@@ -273,8 +271,7 @@ class DumpSource(Source):
         return SegmentFile(segment, ref, context)
 
     def _missing(self, segments: Sequence[Segment]) -> list[str]:
-        """Those that are no longer part of the dump, but for those of tables that are loaded from it by now: rows of
-        another one are not wanted."""
+        """Return those that are no longer in the dump, without those of tables that it has loaded in their place."""
         tables = () if self._gone else self._dump.tables
         known = self._files.keys() | {_segment_name(self._at(table), table.schema_path) for table in tables}
         missing = [segment for segment in segments if segment.segment not in known]
@@ -354,8 +351,7 @@ class DumpSource(Source):
         return changes, [_bad_table(*fault) for fault in faults]
 
     def definitions(self) -> Iterator[SchemaChange]:
-        """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises the errors of reading the
-        dump."""
+        """Yield the dump's tables, taken or not, as changes at the beginning of time. Raises as reading it does."""
         for table in self._dump.tables:
             of, query = (table.name.database, table.name.table, None), table.create_statement
             yield SchemaChange(BEGINNING + 1, *of, query, (), table.schema_path, True, kind="load")

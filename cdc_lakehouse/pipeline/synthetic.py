@@ -154,8 +154,7 @@ def _table(feed: FeedConfig, life: Incarnation, version: TableVersion) -> _Table
 
 
 class SyntheticWriter:
-    """Writes synthetic events to `events`, with their segments. `rejected`: the events that moves of this run cannot
-    use."""
+    """Writes synthetic events, with their segments. `rejected`: the events that moves of this run cannot use."""
 
     def __init__(self, run: FeedRun) -> None:
         self._run, self.rejected = run, list[Rejected]()

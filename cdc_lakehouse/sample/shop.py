@@ -212,8 +212,7 @@ class Shop:
         return SchemaChange(version, _DATABASE, table, action, query, definition.columns, "")
 
     def resolve(self, moment: datetime.datetime) -> int:
-        """Return a resolved-ts, the TSO of `moment` or the last one plus 1: all earlier commits are below it, all later
-        ones above it."""
+        """Return a resolved-ts between earlier and later commits: the TSO of `moment`, or the last one plus 1."""
         self.last_ts = max(tso(moment), self.last_ts + 1)
         return self.last_ts
 
@@ -355,8 +354,7 @@ def write_history(
 ) -> int:
     """Write the shop's changes from `start` to `end` (with a time zone), with all of its DDL; return the checkpoint-ts.
     There are `transactions` of them, or one for each flush when that is more. The same arguments give the same files.
-    Raises `ConfigurationError` when `start` is not before `end`, and `SourceError` when the directory holds files
-    already."""
+    Raises `ConfigurationError` when `start` is not before `end`, `SourceError` when the directory is not empty."""
     start, end = start.astimezone(datetime.UTC), end.astimezone(datetime.UTC)
     if start >= end:
         said = f"the sample's start {start.isoformat()} is not before its end {end.isoformat()}"

@@ -59,9 +59,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class SampleRowChange:
-    """One row that changed. `row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`.
-    Columns that are not in a row are left out of its image. `partition` is the id of the physical partition, empty for
-    a plain table."""
+    """One row that changed: `row` is the one after an INSERT or UPDATE, or before a DELETE; only an UPDATE has `old`.
+    Images have the row's columns. `partition` is the id of the physical partition, empty for a plain table."""
 
     kind: Literal["INSERT", "UPDATE", "DELETE"]
     table: Table

@@ -71,7 +71,6 @@ def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
 _CONNECT_SECONDS: Final = 20
 _MOST_BYTES: Final = 1 << 30
 """The maximum size of one value: MySQL's own."""
-_FETCHED_ROWS: Final = 1000
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 _SELECT: Final = "the user needs SELECT on the tables, and nothing else"
 _CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1412})
@@ -84,8 +83,7 @@ _CONNECTION: Final = frozenset({1040, 1042, 1043, 1053, 1129, 1158, 1159, 1160, 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseColumn:
-    """A column in the database; `type` is None for one that cannot be parsed. `virtual` says that it is a generated
-    column that is not stored."""
+    """A column in the database; `type` is None for one that cannot be parsed. A `virtual` one is not stored."""
 
     name: str
     type: ColumnType | None
@@ -161,7 +159,7 @@ class SourceDatabase:
         queried until all are read, or the iterator is closed."""
         with self._errors(), self._connection.cursor(SSCursor) as cursor:
             cursor.execute(statement, values)
-            while found := cursor.fetchmany(_FETCHED_ROWS):
+            while found := cursor.fetchmany(1000):
                 yield from found
 
     def variable(self, name: str) -> str | None:
@@ -305,8 +303,7 @@ class KeyRange:
 @dataclass(frozen=True)
 class TableDefinition:
     """A table at one moment. `statement` is its CREATE TABLE, without what changes with its rows; `created` is the
-    server's creation time, which statements that replace its rows change. `estimated_rows` comes from the server's
-    statistics."""
+    server's time of its creation, or of what replaced its rows. `estimated_rows` comes from the server's statistics."""
 
     name: TableName
     statement: str
@@ -392,8 +389,7 @@ class TableDefinition:
         return where, [value for _, values in found for value in values]
 
     def _beside(self, bound: Bound, sign: str, including: str) -> Statement:
-        """Return a condition that MySQL's index supports: `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, unlike `(a, b) > (1,
-        2)`."""
+        """Return a condition that indexes support: `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, not `(a, b) > (1, 2)`."""
         names = [_bound(quoted(name)) for name in self.key]
         constants = [_constant(text, self.types[name]) for name, text in zip(self.key, bound, strict=True)]
         alternatives: list[str] = []
@@ -554,8 +550,7 @@ def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> li
 
 
 def rows_of(database: SourceDatabase, table: TableDefinition, of: KeyRange) -> Generator[list[Row]]:
-    """Yield the rows of a range in batches: texts, and None for NULL. Raises `TableChangedError` where the table has
-    changed meanwhile."""
+    """Yield the rows of a range in batches: texts, and None for NULL. Raises `TableChangedError`."""
     batch: list[Row] = []
     size = 0
     for row in database.stream(*table.rows(of)):

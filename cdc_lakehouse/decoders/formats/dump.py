@@ -404,8 +404,7 @@ def _ranges(starts: Positions, ends: Positions) -> Positions:
 
 
 def _require_tuples(outside: bytes, gap: bytes) -> None:
-    """Check the text outside of strings: tuples of any number of values, with this gap between them. Raises
-    NotUsualError."""
+    """Check the text outside of strings: tuples of values, with this gap between them. Raises NotUsualError."""
     # `translate` looks up bytes in a third of numpy's time.
     classes: Bytes = np.frombuffer(outside.translate(_CLASS), np.uint8)
     gaps = outside.count(gap)

@@ -40,8 +40,7 @@ _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows"
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """The plan for one table: `directory` is its own within the dump's, `position` the log position before it is
-    read."""
+    """The plan for one table: `directory` is within the dump's, `position` the log's before it is read."""
 
     definition: TableDefinition
     directory: str
@@ -123,8 +122,7 @@ class CompletedRange:
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
-    """List everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `list_objects`
-    does."""
+    """List a dump, by directory (with a slash at its end), sorted by path. Raises as `list_objects` does."""
     objects: dict[str, list[StoredObject]] = {}
     of_dump = directory_of(number), "what was read of the database", _read_again(store, number)
     for found in contents.list_objects(store, *of_dump):

@@ -174,8 +174,7 @@ class TableFiles:
 
 
 def classify(objects: Iterable[StoredObject]) -> tuple[list[TableFiles], dict[str, StoredObject], list[str]]:
-    """Classify files by their names: those of tables, the CREATE DATABASE files by the names of databases in paths, and
-    paths that match no rule."""
+    """Classify files by their names: tables, CREATE DATABASE files by the database in the path, and unknown paths."""
     tables: dict[TableName, TableFiles] = {}
     databases: dict[str, StoredObject] = {}
     unknown: list[str] = []
@@ -255,7 +254,6 @@ METADATA: Final = "metadata"
 TIDB_LOG: Final = "tidb-binlog"
 """TiDB's name for its binlog; the offset in it is a TSO."""
 
-_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: ", re.MULTILINE)
 _OF_SERVER: Final = re.compile(
     r"SHOW (?:MASTER|BINARY LOG) STATUS:(?: /\* AFTER CONNECTION POOL ESTABLISHED \*/)?\s*\n"
 )
@@ -265,22 +263,20 @@ _AGAIN: Final = "wait until the dump is finished, or dump again into an empty di
 
 
 def read_metadata(store: ObjectStore) -> str:
-    """Read the text of the dump's metadata file. Raises `SourceError` when it does not exist, or the dump has not
-    ended, and as `ObjectStore.read` does."""
+    """Read the metadata file. Raises as `ObjectStore.read` does, and `SourceError` when the dump is not finished."""
     try:
         content = store.read(METADATA, limit=SMALL_FILE_LIMIT)
     except ObjectMissingError:
         said = "the dump has no metadata file: it is not finished, or not there"
         raise SourceError(said, segment=METADATA, advice=f"check source.initial.uri, or {_AGAIN}") from None
     text = content.decode("utf-8", "replace")
-    if not _FINISHED.search(text):
+    if not re.search(r"^(?:# )?Finished dump at: ", text, re.MULTILINE):
         raise SourceError("the dump is not finished: its metadata does not say when", segment=METADATA, advice=_AGAIN)
     return text
 
 
 def parse_status(text: str) -> DumpPosition:
-    """Return the position in a metadata file of the form above. Raises `SourceError` when the file has no position, two
-    different ones, or one that is not a number."""
+    """Return the position in a metadata file. Raises `SourceError` for none, two different ones, or no number."""
     positions: list[DumpPosition] = []
     for block in re.split(r"^(?=SHOW )", text.replace("\r\n", "\n"), flags=re.MULTILINE):
         if _OF_SERVER.match(block):
@@ -583,7 +579,6 @@ _OTHER_FILES: Final = re.compile(
     r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
 )
 _COMPRESSIONS: Final[dict[str, contents.Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
-_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
@@ -596,7 +591,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
         said = "the dump is not of one point: it was made with consistent: false"
         raise SourceError(said, segment=_START, advice="dump again with consistent: true")
     charset = start.of("defaultCharacterSet", str)
-    if charset is not None and charset not in _UTF8:
+    if charset not in (None, "utf8mb4", "utf8mb3", "utf8"):
         said = f"the dump's text is in {charset}, which is not read"
         raise SourceError(said, segment=_START, advice="dump again with defaultCharacterSet: utf8mb4")
     utc = start.of("tzUtc", bool)
@@ -780,13 +775,11 @@ _TOOLS: Final[dict[str, Callable[[ObjectStore, InitialLoad], Dump]]] = {
 }  # fmt: skip
 _LOOKED_AT: Final = 1_000
 _OF_DUMPLING: Final = re.compile(r".+\.\d{9,}\.(?:sql|csv)(?:\.\w+)?")
-_OF_TEXT: Final = b"Started dump at:"
 
 
 def detect_dump(store: ObjectStore) -> DumpType | None:
     """Return the tool that made the dump in a store; None where it is not a finished dump. Raises as `ObjectStore.list`
-    does. Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files
-    differ."""
+    does. Dumpling's metadata and mydumper's before 0.13 are alike: the source's log and the numbers of files differ."""
     found = list(itertools.islice(store.list(), _LOOKED_AT))
     paths = {each.path for each in found if isinstance(each, StoredObject)}
     if _START in paths:
@@ -797,15 +790,14 @@ def detect_dump(store: ObjectStore) -> DumpType | None:
         return None
     if metadata.startswith((b"#", b"[")):
         return "mydumper"
-    if _OF_TEXT not in metadata:
+    if b"Started dump at:" not in metadata:
         return None
     numbered = any(_OF_DUMPLING.fullmatch(path) for path in paths)
     return "dumpling" if numbered or TIDB_LOG.encode() in metadata else "mydumper"
 
 
 def read_dump(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """Read the tables of a finished dump, its position, and the list of its other content. Only small files of the
-    store are read: rows are read by tasks (`reading.open_pieces`). Raises `SourceUnreachableError` when the store
-    cannot be listed, and `SourceError` when the dump is not finished, has no position that changes can follow, lacks a
-    file, or has an unknown one."""
+    """Read the tables of a finished dump and its position, from small files: tasks read rows (`reading.open_pieces`).
+    Raises `SourceUnreachableError` when the store cannot be listed, and `SourceError` when the dump is not finished,
+    has no position that changes can follow, lacks a file, or has an unknown one."""
     return _TOOLS[initial.type](store, initial)

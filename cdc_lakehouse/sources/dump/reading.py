@@ -41,9 +41,8 @@ def without_suffix(path: str) -> tuple[str, Compression | None]:
 def open_pieces(
     root: str, storage: StorageConfig, path: str, etag: str | None, compression: Compression | None
 ) -> Iterator[bytes]:
-    """Read the content of a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, in tasks of other
-    processes. Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or
-    damaged."""
+    """Read a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, in tasks of other processes. Raises
+    as `ObjectStore.pieces` does, and `SourceError` when the compressed file is truncated or damaged."""
     return decompressed(shared_store(root, storage).pieces(path, PIECE, etag=etag), compression, path)
 
 
