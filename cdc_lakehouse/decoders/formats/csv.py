@@ -263,12 +263,10 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
     `binary-encoding-method` and `output-handle-key` cannot be detected."""
     # A value may contain another line end: the one at the end of the content is preferred.
     ends = [end for end in _ENDS if content.endswith(end)] + [end for end in _ENDS if end in content]
-    end = next(iter(ends), None)
-    if end is None:
+    if not ends:
         return None
-    options: dict[str, Any] = {} if end == b"\r\n" else {"terminator": end.decode()}
-    if content.startswith((HEADER, b'"' + HEADER)):
-        options["output-field-header"] = True
+    end, has_header = ends[0], content.startswith((HEADER, b'"' + HEADER))
+    if has_header:
         content = content[content.index(end) + len(end) :]
     # A row's first columns: op, table, schema, commit-ts, is-update.
     of_table, of_database = (rb".*?" if name is None else re.escape(name.encode()) for name in (table, database))
@@ -282,14 +280,7 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
     )  # fmt: skip
     if row is None:
         return None
-    quote, delimiter = row["quote"], row["delimiter"]
-    options["include-commit-ts"] = row["commit_ts"] is not None
-    if quote != b'"':
-        options["quote"] = quote.decode()
-    if delimiter != b",":
-        options["delimiter"] = delimiter.decode("utf-8", "replace")
-    if row["is_update"] is not None:
-        options["output-old-value"] = True
+    quote, delimiter, null = row["quote"], row["delimiter"], b"\\N"
     if quote:
         # NULL is the most frequent value without quotes that is not a number. Without a quote character it cannot be
         # distinguished from text.
@@ -301,10 +292,15 @@ def options_of(content: bytes, table: str | None = None, database: str | None = 
             for value in row.split(delimiter)
             if value != quote and value not in (b"true", b"false") and not _NUMBER.fullmatch(value)
         )
-        null = bare.most_common(1)[0][0] if bare else b"\\N"
-        if null != b"\\N":
-            options["null"] = null.decode("utf-8", "replace")
-    return options
+        null = max(bare, key=lambda value: bare[value], default=null)
+    options = {
+        "terminator": end.decode(), "output-field-header": has_header,
+        "include-commit-ts": row["commit_ts"] is not None, "quote": quote.decode(),
+        "delimiter": delimiter.decode("utf-8", "replace"), "output-old-value": row["is_update"] is not None,
+        "null": null.decode("utf-8", "replace"),
+    }  # fmt: skip
+    usual = CsvOptions.model_construct().model_dump(by_alias=True)
+    return {name: value for name, value in options.items() if name == "include-commit-ts" or value != usual[name]}
 
 
 def redelivers_csv(cut: bytes, later: Sequence[bytes], csv: CsvOptions | None) -> bool:
