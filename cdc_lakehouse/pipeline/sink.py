@@ -478,11 +478,10 @@ class SchemaFiles:
     def name_at(self, path: str) -> tuple[str | None, str | None]:
         """Return the database and table of a path, as far as they are known; a table whose directory is named by its id
         may have had other names at other times."""
-        parts = path.split("/")
-        for depth in range(len(parts), 0, -1):
-            if (known := self._names.get("/".join(parts[:depth]))) is not None:
+        for place in (path, *paths.above(path)):
+            if (known := self._names.get(place)) is not None:
                 return known.database, known.table or None
-        database, table, *_ = (*parts, "", "")
+        database, table, *_ = (*path.split("/"), "", "")
         return database, table or None
 
     def first_ts(self) -> int | None:

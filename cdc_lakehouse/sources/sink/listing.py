@@ -45,7 +45,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig, StorageSinkSource
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.sink.paths import DATES, DataFile, Listing, classify, may_be_table
+from cdc_lakehouse.sources.sink.paths import DATES, DataFile, Listing, above, classify, may_be_table
 
 _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 """Separators for which old dates are left out. A year looks like a physical partition, and years are few."""
@@ -174,11 +174,9 @@ def next_frontier(
     etags = {(index.directory, index.dispatcher): index.etag for index in listing.indexes}
     for directory, dispatcher in etags:
         # For a directory whose only file is missing there is nothing else to remember.
-        if directory in kept:
-            parts = directory.split("/")
-            above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
-            if (owner := next(filter({*known, *files, *named}.__contains__, above), None)) is not None:
-                _ = files[owner][directory.removeprefix(f"{owner}/"), dispatcher]
+        owners = filter({*known, *files, *named}.__contains__, above(directory)) if directory in kept else iter(())
+        if (owner := next(owners, None)) is not None:
+            _ = files[owner][directory.removeprefix(f"{owner}/"), dispatcher]
     tables: list[KnownTable] = []
     for directory in sorted({*known, *files, *named}):
         table = known.get(directory) or KnownTable(directory, 0, 0, False, (), ())
@@ -286,8 +284,7 @@ def list_new(store: ObjectStore, source: StorageSinkSource, frontier: Frontier, 
 class _Walk:
     def __init__(self, store: ObjectStore, source: StorageSinkSource, frontier: Frontier) -> None:
         self._store, self._source, self._frontier = store, source, frontier
-        parts = [table.directory.split("/") for table in frontier.tables]
-        self._above = {"/".join(each[:depth]) for each in parts for depth in range(1, len(each))}
+        self._above = {directory for table in frontier.tables for directory in above(table.directory)}
 
     def whole(self, prefix: str, after: str | None = None) -> Iterator[_Found]:
         return self._store.list(prefix, after)

@@ -28,7 +28,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, cast
@@ -202,6 +202,12 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
     return f"{index.directory}/{name}"
 
 
+def above(path: str) -> Iterator[str]:
+    """Yield the directories above a path, the deepest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 def schema_file_at(path: str) -> tuple[str, int] | None:
     """Return directory and version of the schema file at a path; None when it is not a schema file."""
     match = _SCHEMA_FILE.fullmatch(path)
@@ -211,11 +217,10 @@ def schema_file_at(path: str) -> tuple[str, int] | None:
 def table_directory(data_file: str, version: int) -> str:
     """Return the table's directory for a data file of a version. Raises `ValueError` when the file is of another
     version."""
-    parts = data_file.split("/")
     # It is above the version's own directory, below which there may be a partition's, a date's, or both.
-    for depth in range(len(parts) - 2, 0, -1):
-        if parts[depth].isdecimal() and int(parts[depth]) == version:
-            return "/".join(parts[:depth])
+    for directory, _, name in (place.rpartition("/") for place in above(data_file)):
+        if directory and name.isdecimal() and int(name) == version:
+            return directory
     raise ValueError(f"{data_file} is not of version {version}")
 
 
@@ -226,11 +231,9 @@ def may_be_table(directory: str, source: StorageSinkSource) -> bool:
 
 def _data_file(found: StoredObject, tables: set[str], source: StorageSinkSource) -> DataFile | None:
     # From the deepest directory up: of `db/t/7` and `db/t`, both tables, the longer one owns `db/t/7/{version}/CDC…`.
-    parts = found.path.split("/")
     below_table = _BELOW_TABLE[source.date_separator]
-    for depth in range(len(parts) - 2, 0, -1):
-        directory = "/".join(parts[:depth])
-        if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
+    for directory in above(found.path):
+        if directory in tables and (match := below_table.fullmatch(found.path.removeprefix(f"{directory}/"))):
             break
     else:
         # It has no schema file (yet): take the shortest plausible table name, so that the file is still landed.
