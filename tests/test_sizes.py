@@ -20,7 +20,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (4_920, 19),
     "cdc_lakehouse/lake": (9_669, 27),
     "cdc_lakehouse/operate": (1_921, 7),
-    "cdc_lakehouse/pipeline": (5_224, 15),
+    "cdc_lakehouse/pipeline": (5_223, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_979, 18),
     "cdc_lakehouse/*.py": (819, 5),
