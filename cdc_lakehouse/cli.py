@@ -7,14 +7,14 @@ To add a command: a module in `cdc_lakehouse.commands` with a click command, and
 from __future__ import annotations
 
 import gc
+import importlib
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
-
-from cdc_lakehouse.commands import import_command
 
 # Modules are not garbage: with Python's default its collector takes a seventh of the time of a short command.
 gc.set_threshold(50_000)
@@ -59,6 +59,16 @@ line of help."""
 _COMMANDS: Final = {name: row for section in _SECTIONS.values() for name, row in section.items()}
 
 
+class _NoPandas:
+    """While this is among the finders of modules, there is no pandas: Arrow looks for it at its first array of a list,
+    which takes as long as all other imports. Conversions to pandas, and Spark, import it when they need it."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError
+
+
 class _Commands(click.Group):
     def __init__(self, **settings: Any) -> None:
         names: Any = dict.fromkeys(_COMMANDS)  # Click proposes one for a mistyped name.
@@ -71,7 +81,15 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        return getattr(import_command(module), attribute)
+        finders: list[Any] = sys.meta_path
+        finders.insert(0, _NoPandas)
+        try:
+            found = importlib.import_module(f"cdc_lakehouse.commands.{module}")
+            if "pyarrow" in sys.modules:
+                sys.modules["pyarrow"].array([0])
+        finally:
+            finders.remove(_NoPandas)
+        return getattr(found, attribute)
 
     # Click would import every command for its line of help, here and where a name is completed.
 
