@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
     "cdc_lakehouse/changelog": (4_582, 15),
-    "cdc_lakehouse/commands": (4_150, 17),
+    "cdc_lakehouse/commands": (4_123, 17),
     "cdc_lakehouse/config": (1_708, 7),
     "cdc_lakehouse/decoders": (4_920, 19),
     "cdc_lakehouse/lake": (9_669, 27),
@@ -23,7 +23,7 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_223, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_979, 18),
-    "cdc_lakehouse/*.py": (819, 5),
+    "cdc_lakehouse/*.py": (837, 5),
     "tests": (29_507, 138),
 }
 # How far below its budget a package may be before the budget has to follow.
