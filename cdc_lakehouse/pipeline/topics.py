@@ -48,9 +48,8 @@ _NOTHING: Final = Position(BEGINNING, BEGINNING, None)
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """The beginning of a partition: the offset from which it is read; a commit-ts (a TSO) that is not below the
-    changefeed's start, if it is read from its first message; and, for one that has lost messages or is not read from
-    its first one, the least commit-ts from which on all changes are known to be read: changes above a watermark come
-    after it. None for what the first messages do not show."""
+    changefeed's start; and, for one that is not read from its first message, the least commit-ts from which on all
+    changes are known to be read, as they come after a watermark. None for what the first messages do not show."""
 
     partition: LogPartition
     offset: int
@@ -164,8 +163,7 @@ class RecordSource(LogSource):
         return TakenNames.of(self._run.feed.tables, self._read_log()[2], self._run.last_cut.checkpoint_ts)
 
     def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
-        """Land decoded segments again. The times of messages are checked against `landed_at` if it is given, otherwise
-        against when they landed before."""
+        """Land decoded segments again, with their times checked against `landed_at`, or else as before."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         first, before = self._stored.first_batch, self._format.messages_before()
         landed = _landed_ranges(self._run) if rows and first else {}

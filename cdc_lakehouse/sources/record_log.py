@@ -58,8 +58,7 @@ def parse_segment(name: str) -> tuple[LogPartition, int]:
 class LandedTopic:
     """What the lake has of a topic: for each partition everything before an offset. `record_bytes` is the average size
     of a record in its last batch, None before the first. `behind` are the partitions that the feed's last batch did not
-    read up, each with its end as it was then: what is before that was there when the others were read. None: it could
-    not be asked for."""
+    read up, each with its end as it was then, None where it could not be asked for."""
 
     id: str
     ends: Mapping[int, int]
@@ -78,12 +77,12 @@ class LandedOffsets:
     began: bool = False
 
     def end(self, partition: LogPartition) -> int | None:
-        """Return the first offset of a partition that is not in the lake; None where the lake has nothing of it."""
+        """Return the first offset of a partition that is not in the lake; None where it has nothing of it."""
         return self.topics.get(partition.topic, _NOTHING).ends.get(partition.number)
 
     def late_before(self, partition: LogPartition, end: int) -> int:
-        """Return the offset before which messages of a partition, which now has this end, were waiting when the last
-        batch landed; 0 where it was read up, or was not there."""
+        """Return the offset before which messages of a partition with this end were waiting when the last batch landed;
+        0 where it was read up, or was not there."""
         late = self.topics.get(partition.topic, _NOTHING).behind.get(partition.number, 0)
         return end if late is None else late
 
@@ -95,7 +94,7 @@ class LandedOffsets:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """The offsets (from, before) to read of each partition, including those with nothing new. A partition that cannot
-    be continued without a loss is in `faults` instead, and the others continue. `ids` are those of the topics."""
+    be continued without a loss is in `faults` instead. `ids` are those of the topics."""
 
     offsets: Mapping[LogPartition, tuple[int, int]]
     ids: Mapping[str, str]
@@ -109,8 +108,8 @@ class Pending:
 
 @dataclass(slots=True)
 class Messages:
-    """Messages of one range, in the order of their offsets, column by column. A timestamp is (type, milliseconds since
-    1970 UTC), with the client's numbers of types. `size` is the bytes of all keys and values."""
+    """Messages of one range, in the order of their offsets. A timestamp is the client's number of its type, and the
+    milliseconds since 1970. `size` is the bytes of all keys and values."""
 
     range: OffsetRange
     offsets: list[int] = field(default_factory=list[int])

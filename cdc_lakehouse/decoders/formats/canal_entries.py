@@ -109,8 +109,7 @@ _NOT_COMPRESSED: Final = (0, 1)
 
 
 def decode_packet(value: bytes | None) -> list[Message | MessageError]:
-    """Decode the entries of a message, with an error for one that cannot be used. Raises MessageError for another
-    message."""
+    """Decode the entries of a message, with an error for one that cannot be used. Raises MessageError."""
     try:
         packet = packets.Packet.FromString(present(value))
         if packet.type != packets.MESSAGES:

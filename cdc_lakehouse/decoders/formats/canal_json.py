@@ -44,11 +44,9 @@ _ROLLBACK: Final = "XAROLLBACK"
 
 
 def op_of(kind: str, *, has_rows: bool) -> Literal["I", "U", "D"] | None:
-    """Return the op of the rows of an event type that is no DDL; None for a type that carries no change.
-
-    Raises `MessageError` for an unknown type, for a change without rows, and for the rollback of an XA transaction: its
-    rows are in the binlog from XA PREPARE on, and so came before.
-    """
+    """Return the op of the rows of an event type that is no DDL; None for a type that carries no change. Raises
+    `MessageError` for an unknown type, for a change without rows, and for the rollback of an XA transaction, whose rows
+    came from XA PREPARE on."""
     if kind == _ROLLBACK:
         raise MessageError(
             "an XA transaction was rolled back after XA PREPARE: its rows have come before, as if it had been "
@@ -136,8 +134,7 @@ def decode(value: bytes | None) -> Message:
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
-    """Return the names of columns whose text contains U+FFFD, before or after the change. Text that was stored with
-    that character looks the same, and is included."""
+    """Return the columns whose text contains U+FFFD, before or after the change, also where it was stored so."""
     rows = (row for row in (change.after, change.before) if row is not None)
     found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
     return tuple(dict.fromkeys(found))

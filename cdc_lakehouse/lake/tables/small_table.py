@@ -91,15 +91,12 @@ def commit(
     stands: Callable[[Table], bool] = lambda _: False,
 ) -> Table:
     """Commit files, properties and a snapshot's summary together, on top of the state in which the table was loaded;
-    return the table after it.
+    return the table after it. Raises `CommitFailedException` when another writer has changed the table.
 
     There is a snapshot even without files: it makes another run fail that has not seen this commit. added: data files
     as JSON of `ContentFileParser`. keep: when there are many more snapshots than this, older ones expire in the same
-    commit, and the files that only they reference are deleted after it. stands: whether this commit may be made on the
-    table as another writer left it meanwhile, such as maintenance.
-
-    Raises `CommitFailedException` when another writer has changed the table.
-    """
+    commit, and their own files are deleted after it. stands: whether this commit may be made on the table as another
+    writer left it meanwhile, such as maintenance."""
     about, expired = dict(summary or {}), list[Snapshot]()
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -180,8 +177,7 @@ def _expire(transaction: Transaction, keep: int) -> list[Snapshot]:
 
 
 def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
-    """Delete the files that only expired snapshots reference. The commit is done: errors of reading or deleting are
-    ignored."""
+    """Delete the files that only expired snapshots reference, as far as they can be read and deleted."""
     with contextlib.suppress(OSError):
         # Each commit builds on the one before: what an expired snapshot shares with any later one is also in the next
         # one.
@@ -231,8 +227,7 @@ ALL: Final[Where] = {}
 
 
 class SmallTable:
-    """A small table that is loaded once. It writes on top of the state that it read; otherwise it raises
-    `ConcurrentRunError`."""
+    """A small table that is loaded once. Raises `ConcurrentRunError` where it is not as it was read."""
 
     def __init__(self, lake: Lake, feed: str, name: str, schema: pa.Schema) -> None:
         self._lake = lake
@@ -266,7 +261,7 @@ class SmallTable:
         return self.scan(columns, where).to_pylist()
 
     def properties(self) -> Mapping[str, str]:
-        """Return the properties of the table, which other writers' expiry and rewrites leave as they are."""
+        """Return the table's properties, which other writers leave as they are."""
         return {} if self.table is None else self.table.properties
 
     def write(
@@ -276,8 +271,7 @@ class SmallTable:
         replacing: Where | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add rows in one commit, and remove those of `replacing`. `properties` of the table are set in it. Raises
-        `ConcurrentRunError` when another run has written to the table."""
+        """Add rows in one commit, remove those of `replacing`, and set `properties` of the table."""
         self._lake.on_write()
         new: Any = rows
         if not isinstance(rows, pa.Table):
