@@ -52,10 +52,7 @@ def correct_types(document: Any, raw: Any, sections: Iterable[tuple[Place, Any]]
     for place, union in sections:
         found = _at(document, place)
         section = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-        fields = {
-            get_args(each.model_fields["type"].annotation)[0]: each.model_fields
-            for each in get_args(get_args(union)[0])
-        }
+        fields = {str(_kind(each)): each.model_fields for each in _models(union)}
         if section is not found or section.get("type") in list(fields):
             continue
         common = {
@@ -81,27 +78,17 @@ def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mappi
     for error in errors:
         if error["type"].startswith("union_tag") or (error["type"] == "too_short" and error["loc"] in inner):
             continue  # The latter only because those that are there are not valid.
-        place = error["loc"]
-        # Without the kind of source or receiver that pydantic puts into it.
-        match place:
-            case ("alerts", number, _, *rest):
-                place = ("alerts", number, *rest)
-            case ("feeds", number, "source", _, *rest):
-                place = ("feeds", number, "source", *rest)
-            case _:
-                pass
+        place, models = Place(), [model]
+        for step in error["loc"]:
+            of_kind = [each for each in models if _kind(each) == step]
+            if of_kind and len(models) > 1:
+                models = of_kind  # Pydantic names the kind of a source or receiver, which is no step in the file.
+                continue
+            place = (*place, step)
+            fields = [each for of in models for name, each in of.model_fields.items() if step in (name, each.alias)]
+            models = [each for field in fields for each in _models(field.annotation)] or models
         if error["type"] == "extra_forbidden":
-            schema = model.model_json_schema()
-            node = _whole(schema, schema)
-            for step in error["loc"][:-1]:
-                if "discriminator" in node:
-                    below: Any = {"$ref": node["discriminator"]["mapping"][step]}
-                elif isinstance(step, int):
-                    below = node.get("items")
-                else:
-                    below = node.get("properties", {}).get(step) or node.get("additionalProperties")
-                node = _whole(schema, cast("dict[str, Any]", below) if isinstance(below, dict) else {})
-            known: Iterable[str] = node.get("properties", {})
+            known = [field.alias or name for each in models for name, field in each.model_fields.items()]
             yield Fault(place, f"is not a key that is known here{guess(place[-1], known)}")
         elif error["type"] == "missing":
             yield Fault(place, "is missing")
@@ -175,12 +162,15 @@ def _nearest(given: object, known: Iterable[str]) -> str | None:
     return None
 
 
-def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """Resolve a section that is a reference, or a choice between a reference and null, to the schema it refers to."""
-    for choice in node.get("anyOf", [node]):
-        if "$ref" in choice:
-            return schema["$defs"][choice["$ref"].rpartition("/")[2]]
-    return node
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the sections that a type consists of: those of a union, of a list or of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for each in get_args(annotation) for model in _models(each)]
+
+
+def _kind(model: type[BaseModel]) -> str | None:
+    return get_args(model.model_fields["type"].annotation)[0] if "type" in model.model_fields else None
 
 
 # References in values of the configuration: `${NAME}` and `${NAME:-default}` of the environment, `${file:PATH}`.

@@ -4,6 +4,7 @@ items of a job, those at which Spark fails are found: the others are done."""
 from __future__ import annotations
 
 import contextlib
+import re
 import resource
 import sqlite3
 import sys
@@ -200,11 +201,6 @@ def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
     assert isinstance(raised.value.__cause__, Py4JNetworkError | ConnectionError)
 
 
-def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
-    with pytest.raises(EngineError, match=r"^Spark failed: PythonException Job aborted: run again"), engine_errors():
-        raise PythonException("Job aborted\njava.io.EOFException")
-
-
 class JavaError(Py4JJavaError):
     """An error of Java's whose trace is known: each line is caused by the next."""
 
@@ -242,8 +238,9 @@ def fault_of(error: Exception) -> errors.CdcError | None:
 def test_error_is_a_fault_of_its_kind_or_of_its_table(case: Case, update: bool) -> None:
     found = [fault_of(eval(line, NAMES)) for line in case.own]
     assert "secret" not in str(found)
-    # What a bucket says, and the kind of others.
-    texts = [f"{type(each).__name__}{f': {each}' if 'bucket' in str(each) else ''}" for each in found]
+    # What a bucket and the first line of a worker's error say, and the kind of others.
+    said = [str(each) if re.search("bucket|PythonException Job", str(each)) else "" for each in found]
+    texts = [f"{type(each).__name__}: {text}".removesuffix(": ") for each, text in zip(found, said, strict=True)]
     case.compare([*dict.fromkeys(texts)], update=update)
 
 
