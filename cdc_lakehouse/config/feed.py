@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import string
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal, Self, TypeVar
@@ -57,7 +56,7 @@ class DagsterConfig(Section):
     keep_runs_days: int | None = key(30, "Days after which the job cdc_prune_runs deletes a run; null: never.", gt=0)
 
 
-_PLACEHOLDERS: Final = frozenset({"database", "feed"})
+_PLACEHOLDER: Final = re.compile(r"\{(?:database|feed)\}|\{\{|\}\}")
 _FEED_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAME_FORM: Final = (
     "should be lower-case letters, digits and underscores, a letter first, at most 63 of them, such as shop"
@@ -185,11 +184,7 @@ class FeedConfig(Section):
     @field_validator("namespace")
     @classmethod
     def _placeholders(cls, value: str) -> str:
-        try:
-            fields = [parts[1:] for parts in string.Formatter().parse(value) if parts[1] is not None]
-        except ValueError:
-            fields = [("", "", "")]
-        if any(name not in _PLACEHOLDERS or spec or conversion for name, spec, conversion in fields):
+        if re.search("[{}]", _PLACEHOLDER.sub("", value)):
             raise ValueError("may hold the placeholders {database} and {feed} and no others")
         if not value:
             raise ValueError("must not be empty")

@@ -193,11 +193,11 @@ class LakehouseConfig(Section):
 
     def feed(self, name: str) -> FeedConfig:
         """Return the feed of that name. Raises `ConfigurationError` when there is none."""
-        for feed in self.feeds:
-            if feed.name == name:
-                return feed
-        known = ", ".join(feed.name for feed in self.feeds)
-        raise ConfigurationError(f"no feed is called {name!r}", advice=f"the configuration has {known}")
+        by_name = {feed.name: feed for feed in self.feeds}
+        if name not in by_name:
+            advice = f"the configuration has {', '.join(by_name)}"
+            raise ConfigurationError(f"no feed is called {name!r}", advice=advice)
+        return by_name[name]
 
 
 def config_path(environment: Mapping[str, str] = os.environ) -> Path:

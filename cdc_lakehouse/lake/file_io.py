@@ -97,11 +97,10 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
     match _scheme(warehouse):
         case "s3":
             settings = storage.s3.of(Location.of(warehouse).bucket)
-            has_keys = settings.access_key_id is not None and settings.secret_access_key is not None
             provider = None
             if settings.anonymous:
                 provider = f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"
-            elif settings.profile is not None and not has_keys:
+            elif settings.profile is not None:
                 provider = f"{_AWS_PROVIDERS}.ProfileCredentialsProvider"
                 system = {"aws.profile": settings.profile}
             named = {
@@ -110,13 +109,10 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
                 "s3.endpoint": settings.endpoint,
                 "client.region": settings.region or (None if settings.endpoint is None else _DEFAULT_REGION),
                 "client.credentials-provider": provider,
+                "s3.access-key-id": settings.access_key_id,
+                "s3.secret-access-key": settings.secret_access_key,
+                "s3.session-token": settings.session_token,
             }
-            if has_keys and not settings.anonymous:
-                named |= {
-                    "s3.access-key-id": settings.access_key_id,
-                    "s3.secret-access-key": settings.secret_access_key,
-                    "s3.session-token": settings.session_token,
-                }
         case "gs":
             settings = _gs(warehouse, storage)
             named = {
