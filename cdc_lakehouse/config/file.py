@@ -224,9 +224,8 @@ def validate(
 ) -> LakehouseConfig:
     """Validate a configuration, wherever it was read: its paths are relative to `base`, and errors name `place`. Raises
     as `load` does."""
-    unset: list[Fault] = []
-    resolved = resolve(raw, environment, base, unset)
-    faults = [*plain_secrets(raw), *unset]
+    faults = plain_secrets(raw)
+    resolved = resolve(raw, environment, base, faults)
     found: list[Fault] = []
     for first, below, union in (("feeds", ("source",), Source), ("alerts", (), AlertReceiver)):
         listed = resolved.get(first)

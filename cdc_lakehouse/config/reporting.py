@@ -181,9 +181,9 @@ REFERENCE: Final = re.compile(
 _FILE_LIMIT: Final = 64 * 1024  # Bytes of a file that a reference names. Secrets are shorter.
 
 
-def resolve(document: Any, environment: Mapping[str, str], base: Path, unset: list[Fault]) -> Any:
-    """Replace the references in a document. One that cannot be resolved is added to the faults `unset`, which contain
-    no secret, and stays as it is. An empty variable has its default, as in a shell. Line ends at the end of a file,
+def resolve(document: Any, environment: Mapping[str, str], base: Path, faults: list[Fault]) -> Any:
+    """Replace the references in a document. One that cannot be resolved stays as it is, and is added to the faults,
+    which contain no secret. An empty variable has its default, as in a shell. Line ends at the end of a file,
     whose path is relative to `base`, are removed."""
 
     def resolved(place: Place, reference: re.Match[str]) -> str:
@@ -207,7 +207,7 @@ def resolve(document: Any, environment: Mapping[str, str], base: Path, unset: li
             return environment[name]
         else:
             reason = f"names ${{{name}}}, which the environment does not have"
-        unset.append(Fault(place, reason))
+        faults.append(Fault(place, reason))
         return reference[0]
 
     def value_at(place: Place, value: Any) -> Any:
