@@ -16,15 +16,15 @@ BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
     "cdc_lakehouse/changelog": (4_582, 15),
     "cdc_lakehouse/commands": (4_123, 17),
-    "cdc_lakehouse/config": (1_708, 7),
+    "cdc_lakehouse/config": (1_692, 7),
     "cdc_lakehouse/decoders": (4_916, 19),
-    "cdc_lakehouse/lake": (9_663, 27),
+    "cdc_lakehouse/lake": (9_659, 27),
     "cdc_lakehouse/operate": (1_921, 7),
     "cdc_lakehouse/pipeline": (5_221, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_978, 18),
     "cdc_lakehouse/*.py": (837, 5),
-    "tests": (29_507, 138),
+    "tests": (29_491, 137),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
