@@ -460,9 +460,6 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "definitions of partitions": lambda cursor: _read_partitions(cursor) if cursor.at("(") else (),
     "other charset": _read_charset,
     "order": lambda cursor: cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC")))),
-    "statistics": lambda cursor: cursor.expect_any(
-        ("CARDINALITY", "DEPENDENCY", "CORRELATION"), "a kind of statistics"
-    ),
     "further": lambda cursor: cursor.integer() if cursor.accept("PARTITIONS") else 0,
     "renames": lambda cursor: cursor.listed(lambda: _read_pair(cursor)),
     "job": lambda cursor: cursor.at_statement_end or cursor.integer(),
@@ -816,7 +813,7 @@ _CLAUSES: Final[_Table] = _forms({
     # Rows that expire are deleted by statements, which are in the log.
     "REMOVE TTL <...>": _PLACED,
     # Statistics of TiDB. Without a name after it, what is dropped would be a column.
-    "ADD STATS_EXTENDED [IF NOT EXISTS] <extended statistics> <statistics> <...>": _STORED,
+    "ADD STATS_EXTENDED [IF NOT EXISTS] <extended statistics> {CARDINALITY|DEPENDENCY|CORRELATION} <...>": _STORED,
     "DROP STATS_EXTENDED [IF EXISTS] <extended statistics>": _STORED,
     # The same rows are read, or written again; REPAIR finds those of damaged files.
     "ANALYZE|CHECK|OPTIMIZE|REBUILD|REPAIR PARTITION [LOCAL|NO_WRITE_TO_BINLOG] <partitions> <rest>":
