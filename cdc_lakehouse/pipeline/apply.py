@@ -75,8 +75,7 @@ class TableChanges:
       such segments.
     rebuild: whether the whole table is recomputed because its columns were not what they were assumed to be, or because
       one of the earlier snapshots no longer exists. recompute: whether it is because a person requested it.
-    keys_may_collide: whether keys that differ in the source can be equal in the lake (zero dates that became NULL).
-    events, inserts: about how many events the run reads, and whether all are INSERTs, as `EventEstimates.of` says."""
+    keys_may_collide: whether keys that differ in the source can be equal in the lake (zero dates that became NULL)."""
 
     table: update_tasks.FeedTable
     state: TableState | None
@@ -87,8 +86,6 @@ class TableChanges:
     earlier: frozenset[int] = frozenset()
     recompute: bool = False
     keys_may_collide: bool = False
-    events: int = 0
-    inserts: bool = False
     number: int = 0
 
     @property
@@ -306,7 +303,9 @@ class PlannedUpdate:
     format_version: int
 
 
-def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
+def plan_update(
+    run: FeedRun, tables: CurrentTables, changes: TableChanges, counts: feed_tables.EventEstimates
+) -> PlannedUpdate:
     """Plan the update of one table; create it when it does not exist yet. Raises `TableHeldError` when the table is
     blocked."""
     feed, source = run.feed, changes.table
@@ -322,10 +321,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         columns = [replace(column, initial=None) for column in columns]
         plan = plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
     else:
-        converted = frozenset[int]()
-        if not changes.replaces_all_rows:
-            converted = source.converted_since(changes.applied_version)
-        defaults = format_version >= FIRST_WITH_VECTORS
+        all_new, defaults = changes.replaces_all_rows, format_version >= FIRST_WITH_VECTORS
+        converted = frozenset[int]() if all_new else source.converted_since(changes.applied_version)
         plan = plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
     transaction, schema = None, table.schema()
     is_upgraded = state.format_version < format_version
@@ -343,6 +340,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names)
     applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
+    events, inserts = counts.of(changes.life.names, above=changes.reads_new_events)
     update = update_tasks.TableUpdate(
         changes.number,
         source,
@@ -357,8 +355,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         redecoded=frozenset(segment.segment for segment in changes.redecoded),
         tells_collisions=changes.reads_new_events,
         spans=source.spans(changes.number, BEGINNING if changes.reads_all_events else applied, upto),
-        events=changes.events,
-        inserts=changes.inserts,
+        events=events,
+        inserts=inserts,
         rewrites=bool(plan.rewritten) and stays,
     )
     tags: TagChanges = {}
@@ -618,16 +616,13 @@ def _try(
 ) -> list[_Turn]:  # fmt: skip
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds. `of_dump`: the rows of
     tables that were typed with a dump."""
-    turns: list[_Turn] = []
-    for each in changed:
-        events, inserts = counts.of(each.life.names, above=each.reads_new_events)
-        turns.append(_Turn(replace(each, events=events, inserts=inserts)))
+    turns = [*map(_Turn, changed)]
     run.require_lease()
     # Made before there are threads: it is the run's first write, and what fails with it is of no table.
     _, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
 
     def plan(turn: _Turn) -> None:
-        turn.planned = plan_update(run, tables, turn.changes)
+        turn.planned = plan_update(run, tables, turn.changes, counts)
 
     # New tables are made in order: two of them may want one name.
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)

@@ -145,16 +145,14 @@ def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
 def value_format(feed: FeedConfig, name: TableName) -> ValueFormat:
     """Return how the texts of a table's values are read."""
     zone, zero_dates = feed.source.time_zone, feed.zero_dates_of(name.database, name.table)
-    match feed.source:
-        case StorageSinkSource() as source:
-            binary = "characters" if source.csv is None else source.csv.binary_encoding_method
-            return ValueFormat(zone, zero_dates, labels=FILE_FORMATS[source.protocol].has_labels, binary=binary)
-        case _:
-            form = format_of(feed.message_format)
-            return ValueFormat(
-                zone, zero_dates, labels=form.labels == "labels", labels_uncertain=form.labels == "uncertain",
-                trailing_zeros_cut=form.trailing_zeros_cut, database=form.database,
-            )  # fmt: skip
+    if isinstance(source := feed.source, StorageSinkSource):
+        binary = "characters" if source.csv is None else source.csv.binary_encoding_method
+        return ValueFormat(zone, zero_dates, labels=FILE_FORMATS[source.protocol].has_labels, binary=binary)
+    form = format_of(feed.message_format)
+    return ValueFormat(
+        zone, zero_dates, labels=form.labels == "labels", labels_uncertain=form.labels == "uncertain",
+        trailing_zeros_cut=form.trailing_zeros_cut, database=form.database,
+    )  # fmt: skip
 
 
 def feed_table(feed: FeedConfig, life: Incarnation) -> FeedTable:

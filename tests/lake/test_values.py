@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -39,12 +39,23 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat, conversions, c
 from tests.changelog.statements import ProductTables, declared, partitioned_by
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, read_cases, text_of
-from tests.kit.duckdb_sql import connection, rows_of
 from tests.lake import moment, utc, written
 
 CASES = {file.stem: read_cases(file) for file in sorted(Path(__file__).parent.glob("cases/values/*.txt"))}
 _AN_HOUR: Final = datetime.timezone(datetime.timedelta(hours=1))
 _NAMES: Final = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc, "AN_HOUR": _AN_HOUR}
+
+
+def answer(query: str) -> list[tuple[Any, ...]]:
+    with database() as own:
+        return own.execute(query).fetchall()
+
+
+def rows_of(values: Iterable[Any], iceberg: str, *expressions: str, name: str = "value") -> list[tuple[Any, ...]]:
+    """The expressions, a tuple for each of the values. They find the value in the column `name`."""
+    listed = ", ".join(f"({number}, {literal(value, iceberg)})" for number, value in enumerate(values))
+    table = f"(VALUES {listed}) AS t(number, {identifier(name)})"
+    return answer(f"SELECT {', '.join(expressions)} FROM {table} ORDER BY number")
 
 
 def type_of(text: str) -> ColumnType:
@@ -102,7 +113,7 @@ def changes(values: list[Any], kind: str, types: Sequence[ColumnType], how: Valu
     shown = ", ".join([cast(result, new), *flags, through, f"typeof({through}) = typeof({cast('NULL', new)})"])
     given = f"SELECT number, {cast('value', old)} AS value FROM (VALUES {listed}) AS t(number, value)"
     query = f"WITH t AS ({given}) SELECT {shown} FROM {relation} ORDER BY number"
-    *found, null = connection().execute(query).fetchall()
+    *found, null = answer(query)
     assert null == (None, False, False, None, True)
     for value, is_lost, is_zero, changed, is_typed in found:
         assert is_typed and (value == changed or is_lost or is_zero)
@@ -149,7 +160,7 @@ def placed(case: Case) -> Iterator[str]:
     names = ", ".join(map(identifier, ("number", *types)))
     query = f"SELECT {condition} FROM (VALUES {listed}) AS t({names}) ORDER BY number"
     shown = {True: "in it", False: "not in it", None: "uncertain"}
-    yield from (shown[value] for (value,) in connection().execute(query).fetchall())
+    yield from (shown[value] for (value,) in answer(query))
 
 
 KINDS: Final = {"parsing": parsed, "writing": texts_of, "conversions": converted, "partitions": placed}
@@ -275,9 +286,7 @@ def test_literal_that_no_text_shows_has_value_and_type(value: Any, iceberg: str,
 def test_any_text_is_a_literal_and_a_name(text: str) -> None:
     # MySQL has no names with U+0000.
     name = text.replace("\0", "") or "x"
-    cursor = connection().execute(f"SELECT {text_literal(text)} AS {identifier(name)}")
-    assert cursor.description[0][0] == name
-    assert cursor.fetchall() == [(text,)]
+    assert query(f"SELECT {text_literal(text)} AS {identifier(name)}").to_pylist() == [{name: text}]
 
 
 def test_a_database_is_used_again_but_for_one_that_failed() -> None:
