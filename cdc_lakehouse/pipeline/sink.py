@@ -184,7 +184,10 @@ class Sink(LogSource):
         _ = self._schemas
 
     def first_ts(self) -> int | None:
-        return self._schemas.first_ts()
+        # A changefeed writes no schema file that is older than its start-ts.
+        recorded = filter(None, map(paths.schema_file_at, self._run.history.changes))
+        versions = (file.version for file in self._schemas.listed)
+        return min((*(version for _, version in recorded), *versions), default=None)
 
     def join_point(self, position: DumpPosition) -> JoinPoint:
         return JoinPoint.at_tso(self._run.feed.name, position)
@@ -453,7 +456,7 @@ class SchemaFiles:
     not read."""
 
     def __init__(self, run: FeedRun, listed: Sequence[paths.SchemaFilePath]) -> None:
-        self._feed, self._recorded, self._listed = run.feed, run.history, listed
+        self._feed, self._recorded, self.listed = run.feed, run.history, listed
         self._read_file = functools.cache(functools.partial(paths.read_schema_file, run.store))
         self.absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
         """By directory and version: the columns that rows were seen to lack."""
@@ -464,7 +467,7 @@ class SchemaFiles:
         known = self._recorded.changes
         changes = [marked for change in known.values() if (marked := self._marked(change)) != change]
         rejected: list[Rejected] = []
-        for file in sorted(self._listed, key=lambda file: (file.version, file.path)):
+        for file in sorted(self.listed, key=lambda file: (file.version, file.path)):
             if file.path in known or (upto is not None and file.version > upto):
                 continue
             try:
@@ -484,12 +487,6 @@ class SchemaFiles:
         database, table, *_ = (*path.split("/"), "", "")
         return database, table or None
 
-    def first_ts(self) -> int | None:
-        """Return the least version of the schema files: a changefeed writes none that is older than its start-ts. None
-        before the first file."""
-        recorded = filter(None, map(paths.schema_file_at, self._recorded.changes))
-        return min((*(version for _, version in recorded), *(file.version for file in self._listed)), default=None)
-
     @functools.cached_property
     def history(self) -> History:
         """The history including all files, even those above the checkpoint."""
@@ -505,7 +502,7 @@ class SchemaFiles:
         """The schema of a table's directory at a version, where a usable file has it."""
         places = {paths.schema_file_at(origin): change for origin, change in self._recorded.changes.items()}
         found = {place: change for place, change in places.items() if place is not None}
-        for file in self._listed:
+        for file in self.listed:
             if file.path not in self._recorded.changes:
                 with contextlib.suppress(SchemaFileError, SourceError):  # `changes` reports it.
                     found[file.directory, file.version] = self._read_file(file)
