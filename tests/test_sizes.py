@@ -20,7 +20,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (4_916, 19),
     "cdc_lakehouse/lake": (9_659, 27),
     "cdc_lakehouse/operate": (1_921, 7),
-    "cdc_lakehouse/pipeline": (5_214, 15),
+    "cdc_lakehouse/pipeline": (5_211, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_978, 18),
     "cdc_lakehouse/*.py": (837, 5),
