@@ -9,8 +9,7 @@ import click
 from cdc_lakehouse.commands.common import DONE, HELD, Asked, ProgressLine, Shown, grid, of_feeds, progress_options
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.operate.maintenance import RULES, Maintained, Maintenance
-from cdc_lakehouse.operate.retention import REMOVED
+from cdc_lakehouse.operate.maintenance import REMOVED, RULES, Maintained, Maintenance
 from cdc_lakehouse.operate.state import health_document
 
 

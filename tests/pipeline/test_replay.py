@@ -19,7 +19,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import QuarantineLimitError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.segments import Archive, contents_of
-from cdc_lakehouse.operate.retention import Retention
+from cdc_lakehouse.operate.maintenance import Retention
 from cdc_lakehouse.operate.verify import Difference, Differences, TableResult, plan_repair
 from cdc_lakehouse.pipeline.dump import DumpSource
 from cdc_lakehouse.pipeline.run import FeedRun
