@@ -86,7 +86,8 @@ public class IcebergCalls {
     Change change = new Change(load(request).newTransaction());
     requireSnapshot(change.table, request);
     if (request.hasNonNull("format-version")) {
-      change.upgrade(request.get("format-version").asText());
+      change.transaction.updateProperties().set("format-version", request.get("format-version").asText()).commit();
+      change.changed = true;
     }
     for (Iterator steps = request.get("steps").elements(); steps.hasNext(); ) {
       change.evolve((JsonNode) steps.next());
@@ -137,10 +138,10 @@ public class IcebergCalls {
   /** An open transaction: schema, rows, deleted rows and properties of a table, seen together or not at all. */
   public static class Change {
     private static final ExecutorService IN_THIS_THREAD = MoreExecutors.newDirectExecutorService();
-    private final Transaction transaction;
-    private final Table table;
+    final Transaction transaction;
+    final Table table;
     private final Long expected;
-    private boolean changed = false;
+    boolean changed = false;
 
     Change(Transaction opened) {
       transaction = opened;
@@ -149,11 +150,6 @@ public class IcebergCalls {
       // Iceberg reapplies a transaction to what another writer has committed meanwhile, so properties and marks would be
       // applied to a state that they were not meant for. It does not reapply a schema change, even an empty one.
       transaction.updateSchema().commit();
-    }
-
-    void upgrade(String formatVersion) {
-      transaction.updateProperties().set("format-version", formatVersion).commit();
-      changed = true;
     }
 
     /** The schema inside the transaction, with field ids. */
