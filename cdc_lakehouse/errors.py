@@ -22,10 +22,7 @@ class CdcError(Exception):
     """Stays the same when the text changes. docs/reference/errors.md has an anchor for each."""
 
     def __init_subclass__(cls, *, code: str | None = None, advice: str | None = None) -> None:
-        if code is not None:
-            cls.code = code
-        if advice is not None:
-            cls.default_advice = advice
+        cls.code, cls.default_advice = code or cls.code, advice or cls.default_advice
 
     def __init__(
         self, message: str, *, feed: str | None = None, table: str | None = None, segment: str | None = None,
@@ -37,7 +34,8 @@ class CdcError(Exception):
 
     def __str__(self) -> str:
         where = [f"{place} {value}" for place in _PLACES if (value := getattr(self, place)) is not None]
-        return self._with_advice(self.message if not where else f"{self.message} [{', '.join(where)}]")
+        text = f"{self.message} [{', '.join(where)}]" if where else self.message
+        return text if self.advice is None else f"{text}: {self.advice}"
 
     @property
     def coded(self) -> str:
@@ -47,10 +45,7 @@ class CdcError(Exception):
     @property
     def advised(self) -> str:
         """The message and the advice, without the place: for a row that has columns for the place."""
-        return self._with_advice(self.message)
-
-    def _with_advice(self, text: str) -> str:
-        return text if self.advice is None else f"{text}: {self.advice}"
+        return self.message if self.advice is None else f"{self.message}: {self.advice}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.

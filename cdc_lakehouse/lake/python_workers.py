@@ -23,23 +23,13 @@ from pyspark import daemon, worker_util
 from cdc_lakehouse.lake.current import update_tasks  # noqa: F401
 from cdc_lakehouse.lake.tables import events  # noqa: F401
 
-
-def main() -> None:
+if __name__ == "__main__":
     # Arrow's own allocators return memory to the system after each piece of work, and get it page by page for the next
     # one, which takes a third of a task's CPU.
     pa.set_memory_pool(pa.system_memory_pool())
-    add_path = worker_util.add_path
-
-    def add_no_jar(path: str) -> None:
-        if not path.endswith(".jar"):
-            add_path(path)
-
     # Each task adds the jars again.
-    worker_util.add_path = add_no_jar
+    add_path = worker_util.add_path
+    worker_util.add_path = lambda path: None if path.endswith(".jar") else add_path(path)
     # A worker collects garbage after each task: with all imported objects that takes as long as a small task does.
     gc.freeze()
     daemon.manager()
-
-
-if __name__ == "__main__":
-    main()
