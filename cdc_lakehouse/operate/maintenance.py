@@ -52,23 +52,11 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_ta
 from cdc_lakehouse.lake.faults import described, engine_errors
 from cdc_lakehouse.lake.files import StoredFile, delete_rows, live_files
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, SUPERSEDED, Identifier
+from cdc_lakehouse.lake.tables import segments
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Removal, removal_of
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
 from cdc_lakehouse.lake.tables.records import files_before, landed_state, remove_before, state_of
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import (
-    DECODED,
-    FILE,
-    LANDED,
-    OFFSETS,
-    SCHEMA,
-    SUMMARY,
-    Archive,
-    Segments,
-    directories,
-    index_gaps,
-    totals,
-)
 from cdc_lakehouse.operate.state import TableHealth, table_health
 from cdc_lakehouse.pipeline.feed_tables import key_columns
 from cdc_lakehouse.pipeline.progress import Progress
@@ -163,9 +151,9 @@ class Retention(FeedRun):
         days, table = self.feed.maintenance.keep_records_days, self._records
         if days is None or table is None:
             return _NEVER
-        ranges = self.segments.rows.filter(pc.field("kind") == OFFSETS)
+        ranges = self.segments.rows.filter(pc.field("kind") == segments.OFFSETS)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
-        done = (pc.field("state") == DECODED) & (pc.field("decoded_at") < before)
+        done = (pc.field("state") == segments.DECODED) & (pc.field("decoded_at") < before)
         kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open)))
         least, state = pc.min(kept["record_batch"]).as_py(), state_of(table)
         return min([state.batch, _ALWAYS if least is None else least, *batches_before(self, state)])
@@ -177,16 +165,16 @@ class Retention(FeedRun):
     # --- Files ---
 
     @functools.cached_property
-    def _archive(self) -> Archive:
-        return Archive(self.lake, self.feed.name, self.store)
+    def _archive(self) -> segments.Archive:
+        return segments.Archive(self.lake, self.feed.name, self.store)
 
     @functools.cached_property
     def _copies(self) -> list[StoredObject]:
         days = self.feed.maintenance.keep_archive_days
         if days is None or not self.feed.source.archive or not self.segments.rows.num_rows:
             return []
-        needed = (pc.field("state") == LANDED) | pc.field("segment").isin(self._open)
-        places = {self._archive.ref(s).path for s in self.segments.select((pc.field("kind") == FILE) & needed)}
+        needed = (pc.field("state") == segments.LANDED) | pc.field("segment").isin(self._open)
+        places = {self._archive.ref(s).path for s in self.segments.select((pc.field("kind") == segments.FILE) & needed)}
         before = self._before(days)
         return [copy for copy in self._archive.copies() if copy.modified < before and copy.path not in places]
 
@@ -194,13 +182,13 @@ class Retention(FeedRun):
 
     @functools.cached_property
     def passed(self) -> pa.Table:
-        """The segments to remove, with the columns of `SCHEMA`."""
+        """The segments to remove, with all of their columns."""
         rows, days = self.segments.rows, self.feed.maintenance.keep_segments_days
         if days is None:
             return rows.slice(0, 0)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
         over = (
-            (pc.field("state") == DECODED)
+            (pc.field("state") == segments.DECODED)
             & (pc.field("batch") < self.segments.batch)
             & (pc.field("landed_at") < before)
             & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self.last_cut.checkpoint_ts))
@@ -208,9 +196,9 @@ class Retention(FeedRun):
         )
         least = min((batch for _, batch in self._batches), default=_NEVER)
         ranges = over & (pc.field("record_batch") < self._first_batch)
-        ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= least)
-        gaps = pa.array({gap.directory for gap in index_gaps(rows)}, pa.string())
-        files = directories(rows.filter(pc.field("feed_date").is_valid()))
+        ranges = ranges & (pc.field("kind") == segments.OFFSETS) & (pc.field("batch") <= least)
+        gaps = pa.array({gap.directory for gap in segments.index_gaps(rows)}, pa.string())
+        files = segments.directories(rows.filter(pc.field("feed_date").is_valid()))
         kept = files.filter(~over | pc.field("directory").isin(gaps))
         names = ["database", "table"]
         groups = files.group_by([*names, "feed_date"]).aggregate([("batch", "max")])
@@ -231,8 +219,8 @@ class Retention(FeedRun):
         ]
         form = pa.schema([(name, pa.string()) for name in (*names, "first")])
         limited = files.join(pa.Table.from_pylist(limits, form), names, join_type="inner")
-        passed_files = limited.filter(pc.field("feed_date") < pc.field("first")).select(SCHEMA.names).cast(SCHEMA)
-        return pa.concat_tables([rows.filter(ranges), passed_files])
+        passed = limited.filter(pc.field("feed_date") < pc.field("first")).select(rows.column_names).cast(rows.schema)
+        return pa.concat_tables([rows.filter(ranges), passed])
 
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
@@ -441,7 +429,7 @@ class Maintenance(FeedRun):
             return 0
         run, identifier = self._look(FeedRun), target.identifier
         before = removal_of(self.lake, self.feed.name)
-        looked_at = totals(run.segments.rows.filter(pc.field("kind") == SUMMARY)).events
+        looked_at = segments.totals(run.segments.rows.filter(pc.field("kind") == segments.SUMMARY)).events
         days, cut = self.feed.maintenance.keep_superseded_days, run.last_cut.checkpoint_ts
         # Superseded events can be removed up to this commit-ts.
         upto_ts = BEGINNING if days is None else min(tso(self.clock() - datetime.timedelta(days=days)), cut)
@@ -463,8 +451,8 @@ class Maintenance(FeedRun):
             ]
         if not versions:
             return 0
-        rows = run.segments.rows
-        excluded = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= upto_ts))["segment"]
+        early = (pc.field("kind") != segments.SUMMARY) & (pc.field("min_commit_ts") <= upto_ts)
+        excluded = run.segments.rows.filter(early)["segment"]
         lowest, highest = commit_ts_range([span for span, _ in versions])
 
         def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -603,7 +591,7 @@ class Maintenance(FeedRun):
             held = (each.applied_batch for each in states if each.incarnation in cut.held_incarnations)
             unread = any(each.source is not None and each.state is None for each in self._targets)
             applied = 0 if unread else min([cut.batch, *held])
-            needed |= Segments(self.lake, self.feed.name).earlier_contents(applied)
+            needed |= segments.Segments(self.lake, self.feed.name).earlier_contents(applied)
         oldest = cuts_before.timestamp() * 1000
         old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest]
         if (outdated := [each for each in old if each not in needed]) and not dry_run:
