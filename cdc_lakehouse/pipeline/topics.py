@@ -241,10 +241,11 @@ class RecordSource(LogSource):
         # Changes at or below a watermark that had not arrived before: rows, the first of each change, and statements.
         sent = [rows for each in found.values() for rows in each.sent_before.items()]
         unknown = run.events.without({change for (change, _), _ in sent}) if sent else set()
-        stated, known = (each.stated_before.items() for each in found.values()), run.signals.statements()
+        stated = [*itertools.chain.from_iterable(each.stated_before.items() for each in found.values())]
+        known = run.signals.statements() if stated else set()
         not_sent_before = [
             *(row for (change, _), row in sent if change in unknown),
-            *(said for change, said in itertools.chain.from_iterable(stated) if change not in known),
+            *(said for change, said in stated if change not in known),
         ]
         counts = {name: Counter[str]() for name in ("others", "tombstones", "strict")}
         for finds in found.values():
@@ -313,6 +314,7 @@ class RecordSource(LogSource):
     def _read_up(self) -> frozenset[str]:
         """The topics that have completely landed, by the brokers' current offsets; a deleted topic has no more
         messages."""
+        topics = self._stored.landed.topics  # A fault of the lake is none of the brokers.
         try:
             pending = self._pending()
         except CdcError:
@@ -320,7 +322,7 @@ class RecordSource(LogSource):
         ends = {partition for partition, (start, end) in pending.offsets.items() if start == end}
         return frozenset(
             name
-            for name, topic in self._stored.landed.topics.items()
+            for name, topic in topics.items()
             if name not in pending.ids or all(LogPartition(name, number) in ends for number in topic.ends)
         )
 
