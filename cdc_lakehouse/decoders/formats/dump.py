@@ -60,10 +60,18 @@ def _number_of_bits(value: bytes) -> str:
     return str(int.from_bytes(value, "big"))
 
 
+_BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+
+def _of_base64(cell: bytes) -> bytes:
+    content = cell.translate(None, b" \t\r\n")  # MySQL's TO_BASE64 breaks lines.
+    if not _BASE64.fullmatch(content):
+        raise ValueError  # `binascii` takes more padding than there is to pad.
+    return binascii.a2b_base64(content)
+
+
 _DECODERS: Final[Mapping[BinaryNotation, Callable[[bytes], bytes]]] = {
-    "raw": lambda cell: cell, "hex": binascii.unhexlify,
-    # MySQL's TO_BASE64 breaks lines.
-    "base64": lambda cell: binascii.a2b_base64(cell.translate(None, b" \t\r\n"), strict_mode=True),
+    "raw": lambda cell: cell, "hex": binascii.unhexlify, "base64": _of_base64,
 }  # fmt: skip
 _AS_TEXT: Final[Mapping[str, Callable[[bytes], str]]] = {
     "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex, "bit": _number_of_bits,

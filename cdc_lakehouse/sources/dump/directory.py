@@ -196,7 +196,7 @@ def classify(objects: Iterable[StoredObject]) -> tuple[list[TableFiles], dict[st
 
 
 class StatementError(DumpError):
-    """A table's schema file does not give its columns. The other tables of the dump can be loaded."""
+    """A schema file does not have its one statement. Where it is a table's, the others of the dump can be loaded."""
 
 
 def _create_statement(store: ObjectStore, file: StoredObject, *kinds: str) -> tuple[str, ddl.Clause]:
@@ -255,7 +255,7 @@ TIDB_LOG: Final = "tidb-binlog"
 """TiDB's name for its binlog; the offset in it is a TSO."""
 
 _OF_SERVER: Final = re.compile(
-    r"SHOW (?:MASTER|BINARY LOG) STATUS:(?: /\* AFTER CONNECTION POOL ESTABLISHED \*/)?\s*\n"
+    r"SHOW (?:MASTER|BINARY LOG) STATUS:(?: /\* AFTER CONNECTION POOL ESTABLISHED \*/)?\s*(?:\n|\Z)"
 )
 _FIELD: Final = re.compile(r"^\t\s*(\w+):((?<=GTID:).*(?:\n[^\t\n].*)*|.*)", re.MULTILINE)
 """A set of GTIDs of several servers has a line for each."""
