@@ -17,7 +17,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (4_579, 15),
     "cdc_lakehouse/commands": (4_122, 17),
     "cdc_lakehouse/config": (1_692, 7),
-    "cdc_lakehouse/decoders": (4_916, 19),
+    "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_645, 27),
     "cdc_lakehouse/operate": (1_882, 6),
     "cdc_lakehouse/pipeline": (5_213, 15),
