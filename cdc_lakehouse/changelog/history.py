@@ -30,7 +30,7 @@ from cdc_lakehouse.changelog.ddl.statements import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import LOAD, LiveTables, kind_of, versions_of
+from cdc_lakehouse.changelog.versions import LiveTables, kind_of, versions_of
 from cdc_lakehouse.errors import DdlError
 
 # TiCDC sends only the name of these types: use types that hold any of their values without loss.
@@ -60,11 +60,6 @@ class Incarnation:
     @property
     def dropped_ts(self) -> int | None:
         return self.last.commit_ts if self.last.effect == "drop" else None
-
-    @property
-    def is_replaced_by_dump(self) -> bool:
-        """Whether it ended because a dump of the table was loaded."""
-        return self.last.effect == "drop" and self.last.kind == LOAD
 
     @property
     def emptied_ts(self) -> int:

@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.versions import LOAD
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.problems import BAD_VALUE
@@ -192,10 +193,9 @@ def find_changed_tables(
             continue
         try:
             state = tables.find(life)
-            if state is None and life.is_replaced_by_dump:
-                continue  # It never existed: the dump came first.
-            recompute = asked and life.dropped_ts is None
-            found.append(_changes(news, life, state, passed, batch, recompute))
+            if state is None and life.last.effect == "drop" and life.last.kind == LOAD:
+                continue  # It never existed: a dump replaced it first.
+            found.append(_changes(news, life, state, passed, batch, asked and life.dropped_ts is None))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             reasons[id] = hold_reason(error, "be looked at", life.last.name)
     return found, reasons

@@ -8,7 +8,7 @@ is written: FLOAT(30) stays a float of length 30. Only a type that the server it
 replacement (text types with the character set binary).
 
 Most of the grammar is tables of patterns (see `_form`). To add a type, add its name to `_NAMES`; an attribute of a
-column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_KINDS` or `_UNLOGGED`; a
+column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_OPTIONS`; a
 clause or a statement that changes no row, its words to `_NO_EFFECT` or `_OBJECTS`, with the reason. Other clauses and
 statements are rows of `_CLAUSES` and `_STATEMENTS`; one that changes rows gets a class in `clauses`, and the type
 checker then shows where it must be applied. Add each to `tests/changelog/cases/ddl/`.
@@ -267,13 +267,9 @@ def _read_key_name(cursor: Cursor) -> str | None:
     cursor.accept("IF", "NOT", "EXISTS")
     unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
     name = None if unnamed else cursor.name("an index")
-    _skip_index_type(cursor)
-    return name
-
-
-def _skip_index_type(cursor: Cursor) -> None:
     if cursor.accept_any(("USING", "TYPE")):
         cursor.name("an index type")
+    return name
 
 
 def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
@@ -305,12 +301,6 @@ def _read_parts_and_options(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
     return (*parts, ddl.KeyPart(None))
 
 
-def _read_charset(cursor: Cursor) -> str | None:
-    charset = cursor.charset_name()
-    said = cursor.accept("COLLATE") or cursor.accept("DEFAULT", "COLLATE")
-    return charset_of(charset, cursor.charset_name() if said else None)
-
-
 # --- Partitions ---
 
 _METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = _by_words({
@@ -337,52 +327,23 @@ def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, .
     return method, expression, names
 
 
-def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
-    def skip_options() -> None:
-        while cursor.accept_longest(_OPTIONS_OF_PARTITIONS):
-            cursor.skip_value()
-
-    def skip_subpartition() -> None:
-        cursor.expect("SUBPARTITION")
-        cursor.name("a subpartition")
-        skip_options()
-
-    def read_row() -> tuple[ddl.BoundValue, ...]:
-        # `(1 + 1) * 2` begins like several values in parentheses and is one value.
-        start = cursor.position
-        if cursor.at("("):
-            row = cursor.enclosed(lambda: _read_bound(cursor))
-            if cursor.at(",") or cursor.at(")"):
-                return row
-            cursor.position = start
-        return (_read_bound(cursor),)
-
-    def read() -> ddl.Partition:
-        cursor.expect("PARTITION")
-        name = cursor.name("a partition")
-        cursor.accept_any(("HISTORY", "CURRENT"))  # MariaDB's, by SYSTEM_TIME
-        bound: ddl.LessThan | ddl.InValues | None = None
-        if cursor.accept("DEFAULT"):
-            bound = ddl.InValues(((ddl.DefaultValue(),),))
-        elif cursor.accept("VALUES", "IN"):
-            bound = ddl.InValues(cursor.enclosed(read_row))
-        elif cursor.accept("VALUES"):
-            cursor.expect("LESS", "THAN")
-            is_most = cursor.accept("MAXVALUE")
-            bound = ddl.LessThan((ddl.MaxValue(),) if is_most else cursor.enclosed(lambda: _read_bound(cursor)))
-        skip_options()
-        if cursor.at("("):
-            cursor.enclosed(skip_subpartition)
-        return ddl.Partition(name, bound)
-
-    return cursor.enclosed(read)
+def _read_row(cursor: Cursor) -> tuple[ddl.BoundValue, ...]:
+    # `(1 + 1) * 2` begins like several values in parentheses and is one value.
+    start = cursor.position
+    if cursor.at("("):
+        row = cursor.enclosed(lambda: _read_bound(cursor))
+        if cursor.at(",") or cursor.at(")"):
+            return row
+        cursor.position = start
+    return (_read_bound(cursor),)
 
 
-def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause:
-    if cursor.accept("SYSTEM_TIME"):  # MariaDB's, which distributes the past of rows
-        cursor.skip_until(())
-        return ddl.OtherClause(table, *VERSIONED)
-    method, expression, columns = _read_method(cursor)
+def _skip_options(cursor: Cursor) -> None:
+    while read := cursor.accept_longest(_OPTIONS_OF_PARTITIONS):
+        read(cursor)
+
+
+def _read_interval(cursor: Cursor) -> str | None:
     start = cursor.position
     if cursor.accept("INTERVAL"):  # TiDB's: (...) [FIRST|LAST PARTITION LESS THAN (...)] [NULL|MAXVALUE PARTITION]
         cursor.parenthesized()
@@ -391,16 +352,7 @@ def _read_partition_by(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause:
             if word in ("FIRST", "LAST"):
                 cursor.expect("LESS", "THAN")
                 cursor.parenthesized()
-    interval = cursor.text_between(start, cursor.position) or None
-    count = cursor.integer() if cursor.accept("PARTITIONS") else None
-    if cursor.accept("SUBPARTITION", "BY"):
-        _read_method(cursor)
-        if cursor.accept("SUBPARTITIONS"):
-            cursor.integer()
-    partitions = _read_partitions(cursor) if cursor.at("(") else ()
-    if cursor.accept("UPDATE", "INDEXES"):
-        cursor.parenthesized()
-    return ddl.PartitionBy(table, ddl.Partitioning(method, expression, columns, count, partitions, interval))
+    return cursor.text_between(start, cursor.position) or None
 
 
 def _read_partition_names(cursor: Cursor) -> tuple[str, ...] | None:
@@ -414,7 +366,7 @@ def _reorganize(cursor: Cursor, table: ddl.TableRef) -> ddl.ChangePartitions:
         return ddl.ChangePartitions(table, "reorganize_partition")
     names = _read_partition_names(cursor)
     cursor.expect("INTO")
-    return ddl.ChangePartitions(table, "reorganize_partition", names, _read_partitions(cursor))
+    return ddl.ChangePartitions(table, "reorganize_partition", names, cursor.enclosed(lambda: _PARTITION(cursor)))
 
 
 def _skip_program(cursor: Cursor) -> None:
@@ -453,14 +405,18 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "= value": lambda cursor: cursor.at("=") and cursor.skip_value(),
     "references": _read_references,
     "key name": _read_key_name,
-    "index type": _skip_index_type,
     "columns": _read_key_parts,
     "key": _read_parts_and_options,
     "partitions": _read_partition_names,
-    "definitions of partitions": lambda cursor: _read_partitions(cursor) if cursor.at("(") else (),
-    "other charset": _read_charset,
+    "method": _read_method,
+    "interval": _read_interval,
+    "partition definitions": lambda cursor: cursor.enclosed(lambda: _PARTITION(cursor)) if cursor.at("(") else (),
+    "subpartitions": lambda cursor: cursor.enclosed(lambda: _SUBPARTITION(cursor)) if cursor.at("(") else (),
+    "bound": lambda cursor: None if (read := cursor.accept_longest(_BOUNDS_BY_WORDS)) is None else read(cursor),
+    "bounds": lambda cursor: cursor.enclosed(lambda: _read_bound(cursor)),
+    "rows": lambda cursor: cursor.enclosed(lambda: _read_row(cursor)),
+    "options": _skip_options,
     "order": lambda cursor: cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC")))),
-    "further": lambda cursor: cursor.integer() if cursor.accept("PARTITIONS") else 0,
     "renames": lambda cursor: cursor.listed(lambda: _read_pair(cursor)),
     "job": lambda cursor: cursor.at_statement_end or cursor.integer(),
     "program": _skip_program,
@@ -475,19 +431,26 @@ def _form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
     """Return the reader of what a pattern describes: it returns what `make` makes of the fields and, where the reader
     is given one, of a table.
 
-    `A B` and `{A B|C}` must stand in the statement, `[A B|C]` may; `<reader>` is a value that one of `_READERS` reads,
-    or a name, such as `<an index>`. A field keeps the value, or whether the words are there: `<name:column>`,
-    `[if_exists:IF EXISTS]`."""
-    steps: list[tuple[str, Callable[[Cursor], Any]]] = []
-    for mark, content in re.findall(r"([\[{<]?)([^\[{<>}\]]*[^\[{<>}\] ])", pattern):
-        field, _, what = content.strip().rpartition(":")
+    `A B` and `{A B|C}` must stand in the statement, `[A B|C]` may, and what follows them in `[A B <reader>]` must stand
+    after them; `<reader>` is a value that one of `_READERS` reads, or a name, such as `<an index>`. A field keeps the
+    value, or whether the words are there: `<name:column>`, `[if_exists:IF EXISTS]`."""
+    steps: list[tuple[str, Callable[[Cursor], Any], Callable[[Cursor], Fields]]] = []
+    for group, mark, content in re.findall(r"\[([^\]]+)\]|([{<]?)([^\[{<>}]*[^\[{<>} ])", pattern):
+        words, *rest = re.split(r" (?=[{<])", group or content, maxsplit=1)
+        field, _, what = words.strip().rpartition(":")
         read_name = partial(Cursor.name, what=what)
-        words = partial(_read_words, what, is_optional=mark == "[")
-        steps.append((field, _READERS.get(what, read_name) if mark == "<" else words))
+        read_words = partial(_read_words, what, is_optional=bool(group))
+        steps.append(
+            (field, _READERS.get(what, read_name) if mark == "<" else read_words, _form("".join(rest), Fields))
+        )
 
     def read(cursor: Cursor, table: ddl.TableRef | None = None) -> Any:
-        values = [(field, step(cursor)) for field, step in steps]
-        fields = {field: value for field, value in values if field}
+        fields: Fields = {}
+        for field, step, rest in steps:
+            fields[field] = value = step(cursor)
+            if value:
+                fields |= rest(cursor)
+        fields.pop("", None)
         return make(**fields) if table is None else make(table=table, **fields)
 
     return read
@@ -585,69 +548,99 @@ _KEEPING: Final = frozenset({
 })  # fmt: skip
 
 
-_ENGINE: Final = "the engine {} need not keep the table's rows"
-_PLACING, _STORING = ("placement_tiflash_ttl_etc", None), ("table_option", None)
-_OPTIONS: Final[dict[tuple[str, ...], tuple[str, str | None]]] = _by_words({
-    # Which change rows that are there, or which of them the table shows.
-    "CONNECTION": ("table_option", "it shows the rows of another server's table, which are not in the log"),
-    "ENGINE, STORAGE ENGINE, TYPE": ("table_option", _ENGINE),
-    "SEQUENCE": ("table_option", "it makes the table a sequence"),
-    "UNION": ("table_option", "it shows the rows of other tables, which are not in the log under its name"),
+def _set_charset(
+    table: ddl.TableRef, charset: str | None = None, collation: str | None = None, *, convert: bool = False
+) -> ddl.SetTableCharset:
+    return ddl.SetTableCharset(table, charset_of(charset, collation), convert)
+
+
+def _engine(engine: str, table: ddl.TableRef | None = None) -> ddl.OtherClause:
+    unlogged = None if engine.lower() in _KEEPING else f"the engine {engine} need not keep the table's rows"
+    return ddl.OtherClause(table, "table_option", unlogged)
+
+
+_PLACED: Final = _other("placement_tiflash_ttl_etc")
+_STORED: Final = _other("table_option")
+_OPTIONS_OF_PARTITIONS: Final[_Table] = _forms({
+    "ENGINE, STORAGE ENGINE, TYPE <engine:value>": _engine,
     # The next number; rows that are there keep theirs.
-    "AUTO_INCREMENT": ("auto_increment", None),
-    "AUTO_ID_CACHE, AUTO_RANDOM_BASE": _PLACING,
-    "COMMENT": ("comment", None),
+    "AUTO_INCREMENT <value>": _other("auto_increment"),
+    "AUTO_ID_CACHE, AUTO_RANDOM_BASE <value>": _PLACED,
+    "COMMENT <value>": _other("comment"),
     # How and where the same rows are stored, by MySQL and by MariaDB.
     "AUTOEXTEND_SIZE, AVG_ROW_LENGTH, COMPRESSION, DATA|INDEX DIRECTORY, ENCRYPTION, ENGINE_ATTRIBUTE, KEY_BLOCK_SIZE, "
-    "MAX_ROWS, MIN_ROWS, NODEGROUP, PACK_KEYS, ROW_FORMAT, STORAGE, TABLESPACE": _STORING,
-    "ENCRYPTED, ENCRYPTION_KEY_ID, IETF_QUOTES, PAGE_CHECKSUM, PAGE_COMPRESSED, PAGE_COMPRESSION_LEVEL": _STORING,
+    "MAX_ROWS, MIN_ROWS, NODEGROUP, PACK_KEYS, ROW_FORMAT, STORAGE, TABLESPACE <value>": _STORED,
+    "ENCRYPTED, ENCRYPTION_KEY_ID, IETF_QUOTES, PAGE_CHECKSUM, PAGE_COMPRESSED, "
+    "PAGE_COMPRESSION_LEVEL <value>": _STORED,
     # Checksums, when indexes are written, and whether rows survive a crash of the server.
-    "CHECKSUM, DELAY_KEY_WRITE, TABLE_CHECKSUM, TRANSACTIONAL": _STORING,
+    "CHECKSUM, DELAY_KEY_WRITE, TABLE_CHECKSUM, TRANSACTIONAL <value>": _STORED,
     # Into which table of a MERGE later rows go.
-    "INSERT_METHOD": _STORING,
+    "INSERT_METHOD <value>": _STORED,
     # Kept, and not used.
-    "PASSWORD": _STORING,
+    "PASSWORD <value>": _STORED,
     # A copy in another engine, which answers queries.
-    "SECONDARY_ENGINE, SECONDARY_ENGINE_ATTRIBUTE": _STORING,
+    "SECONDARY_ENGINE, SECONDARY_ENGINE_ATTRIBUTE <value>": _STORED,
     # Statistics, by MySQL and by TiDB.
     "STATS_AUTO_RECALC, STATS_PERSISTENT, STATS_SAMPLE_PAGES, STATS_BUCKETS, STATS_COL_CHOICE, STATS_COL_LIST, "
-    "STATS_SAMPLE_RATE, STATS_TOPN": _STORING,
+    "STATS_SAMPLE_RATE, STATS_TOPN <value>": _STORED,
     # Where TiDB stores rows, and copies of them.
     "AFFINITY, ATTRIBUTES, CONSTRAINTS, FOLLOWERS, FOLLOWER_CONSTRAINTS, LEADER_CONSTRAINTS, LEARNERS, "
-    "LEARNER_CONSTRAINTS, PLACEMENT POLICY, PRE_SPLIT_REGIONS, PRIMARY_REGION, REGIONS, SCHEDULE, SHARD_ROW_ID_BITS, "
-    "SURVIVAL_PREFERENCES, VOTERS, VOTER_CONSTRAINTS": _PLACING,
+    "LEARNER_CONSTRAINTS, PRE_SPLIT_REGIONS, PRIMARY_REGION, REGIONS, SCHEDULE, SHARD_ROW_ID_BITS, "
+    "SURVIVAL_PREFERENCES, VOTERS, VOTER_CONSTRAINTS <value>": _PLACED,
+    "PLACEMENT POLICY [SET] <value>": _PLACED,
     # Rows that expire are deleted by statements, which are in the log.
-    "TTL, TTL_ENABLE, TTL_JOB_INTERVAL": _PLACING,
+    "TTL <value> [+ {INTERVAL} <value> <a unit of time>]": _PLACED,  # TTL = column + INTERVAL 3 MONTH
+    "TTL_ENABLE, TTL_JOB_INTERVAL <value>": _PLACED,
 })  # fmt: skip
-"""The kind of each option, and the reason why its effect on rows is not known."""
-_OPTIONS_OF_PARTITIONS: Final = {words: kind for words, (kind, why) in _OPTIONS.items() if why in (None, _ENGINE)}
-"""Others may say which rows a partition shows: nothing accepts them there, so their statements are not understood."""
+_OPTIONS: Final[_Table] = _OPTIONS_OF_PARTITIONS | _forms({
+    "CHARACTER|CHAR SET, CHARSET <charset:charset> [COLLATE|DEFAULT COLLATE <collation:charset>]": _set_charset,
+    "COLLATE <collation:charset>": _set_charset,
+    "WITH SYSTEM VERSIONING": _other(*VERSIONED),
+    # Which change rows that are there, or which of them the table shows. Nothing accepts them at a partition.
+    "CONNECTION <value>":
+        _other("table_option", "it shows the rows of another server's table, which are not in the log"),
+    "SEQUENCE <value>": _other("table_option", "it makes the table a sequence"),
+    "UNION <value>":
+        _other("table_option", "it shows the rows of other tables, which are not in the log under its name"),
+})  # fmt: skip
 
 
 def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.SetTableCharset | ddl.OtherClause | None:
     """Read the option at the cursor; return None and consume nothing where there is none."""
     start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
-    if cursor.accept_charset():
-        return ddl.SetTableCharset(table, _read_charset(cursor))
-    if cursor.accept("COLLATE"):
-        return ddl.SetTableCharset(table, charset_of(None, cursor.charset_name()))
-    if cursor.accept("WITH", "SYSTEM", "VERSIONING"):
-        return ddl.OtherClause(table, *VERSIONED)
-    option = cursor.accept_longest(_OPTIONS)
-    if option is None:
-        cursor.position = start
-        return None
-    kind, unlogged = option
-    cursor.accept("SET")  # PLACEMENT POLICY SET DEFAULT
-    value = cursor.skip_value()
-    if unlogged == _ENGINE:
-        unlogged = None if value.lower() in _KEEPING else _ENGINE.format(value)
-    if unlogged is None and cursor.accept("+"):  # TTL = column + INTERVAL 3 MONTH
-        cursor.expect("INTERVAL")
-        cursor.word_or_string("a number")
-        cursor.name("a unit of time")
-    return ddl.OtherClause(table, kind, unlogged)
+    if read := cursor.accept_longest(_OPTIONS):
+        return read(cursor, table)
+    cursor.position = start
+    return None
+
+
+# --- Definitions of partitions ---
+
+_BOUNDS_BY_WORDS: Final[_Table] = _forms({
+    "DEFAULT": partial(ddl.InValues, ((ddl.DefaultValue(),),)),
+    "VALUES IN <rows:rows>": ddl.InValues,
+    "VALUES LESS THAN MAXVALUE": partial(ddl.LessThan, (ddl.MaxValue(),)),
+    "VALUES {LESS THAN} <values:bounds>": ddl.LessThan,
+})  # fmt: skip
+# HISTORY and CURRENT are MariaDB's, by SYSTEM_TIME.
+_PARTITION: Final = _form(
+    "PARTITION <name:a partition> [HISTORY|CURRENT] <bound:bound> <options> <subpartitions>", ddl.Partition
+)
+_SUBPARTITION: Final = _form("SUBPARTITION <a subpartition> <options>", _same)
+
+
+def _partition_by(
+    table: ddl.TableRef, method: tuple[ddl.PartitionMethod, str, tuple[str, ...]], **others: Any
+) -> ddl.PartitionBy:
+    return ddl.PartitionBy(table, ddl.Partitioning(*method, **others))
+
+
+_PARTITIONING: Final[_Table] = _forms({
+    "PARTITION BY SYSTEM_TIME <rest>": _other(*VERSIONED),  # MariaDB's, which distributes the past of rows
+    "PARTITION BY <method:method> <interval:interval> [PARTITIONS <count:number>] [SUBPARTITION BY <method>] "
+    "[SUBPARTITIONS <number>] <partitions:partition definitions> [UPDATE INDEXES <()>]": _partition_by,
+})  # fmt: skip
 
 
 # --- Clauses of ALTER TABLE ---
@@ -670,8 +663,8 @@ def _create_table(cursor: Cursor) -> ddl.CreateTable:
     if any(isinstance(clause, ddl.AddColumn) and clause.column.versioned for clause in clauses):
         clauses.append(ddl.OtherClause(table, *VERSIONED))
     while True:
-        if cursor.accept("PARTITION", "BY"):
-            clauses.append(_read_partition_by(cursor, table))
+        if read := cursor.accept_longest(_PARTITIONING):
+            clauses.append(read(cursor, table))
         # MySQL 8.0.21 logs CREATE TABLE ... SELECT with this option, and the rows as separate events.
         elif not cursor.accept("START", "TRANSACTION"):
             separated = cursor.accept(",")
@@ -767,8 +760,6 @@ _DISCARDED: Final = _other(
     "partition_maintenance", "it takes rows away, and the log does not have those that come in their place"
 )
 _IMPORTED: Final = _other("partition_maintenance", "it replaces rows with those of a file, which are not in the log")
-_PLACED: Final = _other("placement_tiflash_ttl_etc")
-_STORED: Final = _other("table_option")
 _CLAUSES: Final[_Table] = _forms({
     "DROP [COLUMN] [if_exists:IF EXISTS] <name:column> [RESTRICT|CASCADE]": ddl.DropColumn,
     "RENAME COLUMN [if_exists:IF EXISTS] <name:column> TO <new_name:column>": ddl.RenameColumn,
@@ -780,14 +771,14 @@ _CLAUSES: Final[_Table] = _forms({
     "DROP CONSTRAINT [IF EXISTS] <name:a constraint>": partial(ddl.DropKey, kind="check_constraint"),
     "RENAME INDEX|KEY [IF EXISTS] <name:an index> TO <new_name:an index>": ddl.RenameIndex,
     "RENAME [TO|AS|=] <new_name:table>": ddl.RenameTable,
-    "CONVERT TO {CHARACTER SET|CHAR SET|CHARSET} <charset:other charset>":
-        partial(ddl.SetTableCharset, convert=True),
+    "CONVERT TO {CHARACTER SET|CHAR SET|CHARSET} <charset:charset> [COLLATE|DEFAULT COLLATE <collation:charset>]":
+        partial(_set_charset, convert=True),
     "ADD SYSTEM VERSIONING": _other(*VERSIONED),
     "DROP SYSTEM VERSIONING": _other(*_UNVERSIONED),
     # Partitions. Work on their files is alone in its statement.
     "REMOVE PARTITIONING": partial(ddl.PartitionBy, partitioning=None),
-    "ADD PARTITION [IF NOT EXISTS] [LOCAL|NO_WRITE_TO_BINLOG] <count:further> <added:definitions of partitions>":
-        partial(ddl.ChangePartitions, kind="add_partition"),
+    "ADD PARTITION [IF NOT EXISTS] [LOCAL|NO_WRITE_TO_BINLOG] [PARTITIONS <count:number>] "
+    "<added:partition definitions>": partial(ddl.ChangePartitions, kind="add_partition"),
     "DROP PARTITION [IF EXISTS] <names:partitions>": partial(ddl.ChangePartitions, kind="drop_partition"),
     "TRUNCATE PARTITION [IF EXISTS] <names:partitions>": partial(ddl.ChangePartitions, kind="truncate_partition"),
     "COALESCE PARTITION [LOCAL|NO_WRITE_TO_BINLOG] <count:fewer>":
@@ -826,9 +817,7 @@ _CLAUSES: Final[_Table] = _forms({
     "READ ONLY|WRITE <...>": _STORED,
     # A copy in another engine, which answers queries.
     "SECONDARY_LOAD|SECONDARY_UNLOAD <...>": _STORED,
-}) | _by_words({
-    "ADD": _add, "ALTER": _alter, "PARTITION BY": _read_partition_by, "REORGANIZE PARTITION": _reorganize,
-})  # fmt: skip
+}) | _PARTITIONING | _by_words({"ADD": _add, "ALTER": _alter, "REORGANIZE PARTITION": _reorganize})  # fmt: skip
 
 
 # --- Statements ---
@@ -909,10 +898,8 @@ _CREATE: Final[_Table] = _forms({
     f"{_ROUTINES} <program>": _OTHER,
     "VIEW <more>": _other("create_view"),
     "DATABASE|SCHEMA [IF NOT EXISTS] <name:a database> <rest>": partial(ddl.OfDatabase, "create_database"),
-    "UNIQUE INDEX [IF NOT EXISTS] <name:an index> <index type> ON <table:table> <parts:key>":
-        partial(ddl.AddKey, kind="add_index"),
-    "INDEX, FULLTEXT|SPATIAL|VECTOR|COLUMNAR INDEX [IF NOT EXISTS] <an index> <index type> ON <table:table> <key>":
-        _other("add_index"),
+    "UNIQUE INDEX <name:key name> ON <table:table> <parts:key>": partial(ddl.AddKey, kind="add_index"),
+    "INDEX, FULLTEXT|SPATIAL|VECTOR|COLUMNAR INDEX <key name> ON <table:table> <key>": _other("add_index"),
     "TEMPORARY TABLE, GLOBAL TEMPORARY TABLE <more>": _other("create_table"),  # No log has its rows.
 }) | {("TABLE",): _create_table}  # fmt: skip
 
