@@ -289,46 +289,53 @@ def rename_to_source_names(
 # The update of one table: planned before the job that computes it, committed after it.
 
 
-@dataclass(frozen=True)
-class PlannedUpdate:
-    """The planned update of one table: the work of the tasks, the table's current state, and the schema changes.
-    `transaction` is open when the plan changes the schema: tasks write with the field ids that it assigned.
-    `format_version` is the one that the table will have."""
+@dataclass
+class _Turn:
+    """One table's turn. `_plan` sets the work of the tasks (`update`), the table's current `state`, the schema changes
+    (`plan`), and the `format_version` that it will have; `transaction` is open when the schema changes: tasks write
+    with the field ids that it assigned. `updated` is what the job made of it. `fault` is the engine's, which says
+    nothing about the table; `failure` is the reason to hold it."""
 
-    update: update_tasks.TableUpdate
-    state: TableState
-    plan: Plan
-    transaction: TableTransaction | None
-    tags: TagChanges
-    format_version: int
+    changes: TableChanges
+    updated: update_tasks.UpdatedTable
+    failure: str | None = None
+    fault: CdcError | None = None
+    update: update_tasks.TableUpdate = field(init=False)
+    state: TableState = field(init=False)
+    plan: Plan = field(init=False)
+    transaction: TableTransaction | None = None
+    tags: TagChanges = field(default_factory=dict)
+    format_version: int = 0
+
+    @property
+    def goes_on(self) -> bool:
+        return self.failure is None and self.fault is None and not self.updated.collides
 
 
-def plan_update(
-    run: FeedRun, tables: CurrentTables, changes: TableChanges, counts: feed_tables.EventEstimates
-) -> PlannedUpdate:
+def _plan(run: FeedRun, tables: CurrentTables, counts: feed_tables.EventEstimates, turn: _Turn) -> None:
     """Plan the update of one table; create it when it does not exist yet. Raises `TableHeldError` when the table is
     blocked."""
+    changes = turn.changes
     feed, source = run.feed, changes.table
-    state = changes.state or _create(tables, run.iceberg, changes)
+    state = turn.state = changes.state or _create(tables, run.iceberg, changes)
     table = tables.lake.existing(state.identifier)
     if (None if (now := table.current_snapshot()) is None else now.snapshot_id) != state.snapshot_id:
         raise TransientError("another writer has changed the table", advice="run again")
     wanted = feed.format_version_of(changes.life.last.name.database, changes.life.last.name.table)
-    format_version = max(wanted, state.format_version)
+    turn.format_version = max(wanted, state.format_version)
     columns = lake_columns(changes.life.last.carried, source.values)
     if changes.rebuild:
         # The columns were not what they were assumed to be: none of them is kept.
         columns = [replace(column, initial=None) for column in columns]
         plan = plan_evolution((), columns, state.order, leftover=[column.name for column in state.columns])
     else:
-        all_new, defaults = changes.replaces_all_rows, format_version >= FIRST_WITH_VECTORS
+        all_new, defaults = changes.replaces_all_rows, turn.format_version >= FIRST_WITH_VECTORS
         converted = frozenset[int]() if all_new else source.converted_since(changes.applied_version)
         plan = plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
-    transaction, schema = None, table.schema()
-    is_upgraded = state.format_version < format_version
+    turn.plan, schema, is_upgraded = plan, table.schema(), state.format_version < turn.format_version
     if plan.steps or is_upgraded:
-        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-        evolved = transaction.evolve(plan.steps, format_version if is_upgraded else None)
+        turn.transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+        evolved = turn.transaction.evolve(plan.steps, turn.format_version if is_upgraded else None)
         schema = Schema.model_validate_json(evolved)
     stays = bool(state.row_count) and not changes.replaces_all_rows
     stored = update_tasks.StoredTable()
@@ -341,7 +348,7 @@ def plan_update(
     skips_rejected = feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names)
     applied, upto = synthetic_stage(changes.applied_ts), synthetic_stage(changes.checkpoint_ts)
     events, inserts = counts.of(changes.life.names, above=changes.reads_new_events)
-    update = update_tasks.TableUpdate(
+    turn.update = update_tasks.TableUpdate(
         changes.number,
         source,
         table.location(),
@@ -359,34 +366,30 @@ def plan_update(
         inserts=inserts,
         rewrites=bool(plan.rewritten) and stays,
     )
-    tags: TagChanges = {}
     if table.current_snapshot() is not None:
         # A table that was held is in an earlier cut than the last.
         shown = shown_state(table, {row.snapshot_id for row in run.last_cut_rows}) or shown_state(
             table, {row.snapshot_id for name in changes.life.names for row in run.checkpoints.rows_of(name)}
         )
-        tags = plan_tags(tags_of(table), shown, changes.checkpoint_ts, tables.lake.config.cuts)
-    return PlannedUpdate(update, state, plan, transaction, tags, format_version)
+        turn.tags = plan_tags(tags_of(table), shown, changes.checkpoint_ts, tables.lake.config.cuts)
 
 
-def commit(
-    run: FeedRun, batch: int, changes: TableChanges, planned: PlannedUpdate, updated: update_tasks.UpdatedTable
-) -> None:
+def _commit(run: FeedRun, batch: int, turn: _Turn) -> None:
     """Commit schema, rows and the applied position together, up to `batch`; commit nothing for a table that does not
     change. Raises `TransientError` when files do not hold the rows that they should."""
-    state, update = planned.state, planned.update
+    changes, state, update, updated = turn.changes, turn.state, turn.update, turn.updated
     fingerprint = schema_fingerprint(changes.life, changes.table.values)
-    stays = not (changes.replaces_all_rows or planned.update.rewrites)
+    stays = not (changes.replaces_all_rows or update.rewrites)
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
-    changes_rows = bool(updated.files or deletes or planned.plan.steps)
-    if same and not (changes_rows or state.format_version < planned.format_version):
+    changes_rows = bool(updated.files or deletes or turn.plan.steps)
+    if same and not (changes_rows or state.format_version < turn.format_version):
         return
     # The files hold the right number of rows. Otherwise they are unused.
     written, counts, removed = _rows_of(updated.files), updated.counts, sum(map(len, updated.deleted.values()))
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
-    if lost or (planned.update.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
+    if lost or (update.rewrites and _rows_of(updated.rewritten) != state.row_count - removed):
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
     properties: dict[str, str | None] = {
         names.DATABASE: changes.life.last.name.database,
@@ -409,16 +412,16 @@ def commit(
     if stays and changes_rows and not updated.rewritten:
         # To be compared with what Iceberg says that the commit did.
         summary |= {names.ROWS_WRITTEN: str(updated.counts.rows), names.ROWS_REMOVED: str(removed)}
-    if planned.format_version < FIRST_WITH_VECTORS or state.counts_rows:
+    if turn.format_version < FIRST_WITH_VECTORS or state.counts_rows:
         live = written + _rows_of(updated.rewritten)
         if stays:
             live += sum(file.live_rows for file in update.stored.files) - removed
         summary[names.ROW_COUNT] = str(live)
-    transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
+    transaction = turn.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
     delete_files, replaced = (), ()
     if stays and updated.deleted:
         io = load_file_io(dict(run.lake.catalog.properties), update.location)
-        where = io, update.location, update.properties, planned.format_version
+        where = io, update.location, update.properties, turn.format_version
         delete_files, replaced = delete_rows(*where, update.stored.files, updated.deleted)
     transaction.commit(
         data_files=[*updated.files, *updated.rewritten],
@@ -426,10 +429,10 @@ def commit(
         replaced_deletes=replaced,
         replace_all=not stays and bool(state.row_count),
         # A snapshot is read with the schema that it was made under.
-        mark=bool(planned.plan.steps) and state.snapshot_id is not None,
+        mark=bool(turn.plan.steps) and state.snapshot_id is not None,
         properties=properties,
         summary=summary,
-        tags=planned.tags,
+        tags=turn.tags,
     )
 
 
@@ -565,29 +568,13 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
 
 
-@dataclass
-class _Turn:
-    """One table's turn, and what has come of it so far: its plan, what the job made of it, and why it has failed.
-    `fault` is the engine's, which says nothing about the table; `failure` is the reason to hold it."""
-
-    changes: TableChanges
-    planned: PlannedUpdate | None = None
-    updated: update_tasks.UpdatedTable | None = None
-    failure: str | None = None
-    fault: CdcError | None = None
-
-    @property
-    def goes_on(self) -> bool:
-        return self.failure is None and self.fault is None and not (self.updated and self.updated.collides)
-
-
 def _give_names(
     tables: CurrentTables, done: Sequence[_Turn], lives: Mapping[str, Incarnation]
 ) -> tuple[list[AppliedTable], Holds]:
     """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
     all tables of the feed."""
     locations: list[TableLocation] = []
-    for life, now in ((turn.changes.life, turn.planned.state.identifier) for turn in done if turn.planned is not None):
+    for life, now in ((turn.changes.life, turn.state.identifier) for turn in done):
         home = tables.identifier(life.last.name)
         # A dropped table keeps its identifier until its name is needed; once it has made way for another, it does not
         # move back, even if the previous run ended between the two steps.
@@ -605,7 +592,7 @@ def _give_names(
         except UnreadableTableError as error:
             blocked = {life.id: str(error)} | blocked
             continue
-        if life.id not in blocked and turn.updated is not None:
+        if life.id not in blocked:
             applied.append(AppliedTable(life, state, turn.updated.counts, turn.changes.is_rebuilt))
     return applied, blocked
 
@@ -616,34 +603,34 @@ def _try(
 ) -> list[_Turn]:  # fmt: skip
     """Plan the updates of tables, carry them out in one job, and commit each that succeeds. `of_dump`: the rows of
     tables that were typed with a dump."""
-    turns = [*map(_Turn, changed)]
+    updated, why = update_tasks.UpdatedTable, "it was not updated"
+    turns = [_Turn(each, updated(each.number, each.life.last.name, failure=why)) for each in changed]
     run.require_lease()
     # Made before there are threads: it is the run's first write, and what fails with it is of no table.
     _, io, batch = run.iceberg, run.lake.catalog.properties, run.segments.batch
 
-    def plan(turn: _Turn) -> None:
-        turn.planned = plan_update(run, tables, turn.changes, counts)
-
     # New tables are made in order: two of them may want one name.
+    plan = functools.partial(_plan, run, tables, counts)
     _each(run.log, turns, plan, 1 if any(turn.changes.state is None for turn in turns) else _AT_ONCE)
-    if updates := [turn.planned.update for turn in turns if turn.planned is not None]:
+    planned = [turn for turn in turns if turn.goes_on]
+    if updates := [turn.update for turn in planned]:
         # In the current state, and from before segments were decoded again.
-        earlier = {id for turn in turns if turn.planned is not None for id in turn.changes.earlier}
+        earlier = {id for turn in planned for id in turn.changes.earlier}
         reader = run.events.reader(*commit_ts_range([span for each in updates for span in each.spans]), earlier)
         typed, run.typed = update_tasks.typed_beforehand(io, run.typed, updates, of_dump), []
         rest = [each for each in updates if each.table_no not in typed]
         found = typed | update_tasks.update_in_job(lambda: run.spark, io, rest, reader)
-        for turn in turns:
-            turn.updated = found.get(turn.changes.number)
+        for turn in planned:
+            turn.updated = found.get(turn.changes.number, turn.updated)
     # Which tables cannot be committed: one with unusable rows can be when the policy skips them, or a person discarded
     # each of them. Rows that their tables cannot take are quarantined, before anything is committed: a row that its
     # table skips must not be lost when the run ends. Earlier ones that are taken now or no longer exist are resolved.
     rejected, skips = [*synthetic.rejected], run.feed.policy.quarantine == "skip"
     is_discarded = discards(run.quarantine.rows)
-    for turn in [turn for turn in turns if turn.goes_on]:
+    for turn in [turn for turn in planned if turn.goes_on]:
         made, name = turn.updated, turn.changes.life.last.name
-        if made is None or made.failure is not None:
-            turn.failure = "it was not updated" if made is None else made.failure
+        if made.failure is not None:
+            turn.failure = made.failure
             run.log.error("table %s could not be updated: %s", name, turn.failure)
         elif made.rejected:
             rejected += made.rejected
@@ -670,12 +657,7 @@ def _try(
 
     run.quarantine.replace(tried_again, rejected, run.clock())
     run.require_lease()
-
-    def one(turn: _Turn) -> None:
-        if turn.planned is not None and turn.updated is not None:
-            commit(run, batch, turn.changes, turn.planned, turn.updated)
-
-    _each(run.log, sound, one, _AT_ONCE, "tables are committed")
+    _each(run.log, sound, functools.partial(_commit, run, batch), _AT_ONCE, "tables are committed")
     return turns
 
 
