@@ -411,9 +411,8 @@ class Topics(RecordSource):
         return [beginning_of(each.partition, each.start, values[each.partition], decode) for each in ranges]
 
     def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
-        run, source, pending = self._run, self._run.feed.kafka, self._pending()
-        ranges = kafka.choose_ranges(pending.offsets, self._stored.landed, source.max_records, source.max_bytes)
-        landed_now, faults = records.Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        run, pending = self._run, self._pending()
+        landed_now, faults = records.append(run.lake, run.feed, lambda: run.spark, pending, batch)
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]

@@ -24,7 +24,7 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.names import OFFSETS, Identifier
-from cdc_lakehouse.lake.tables.records import LandedSegment, LandedState, RecordRows, Records, landed_state
+from cdc_lakehouse.lake.tables.records import LandedSegment, LandedState, RecordRows, append, landed_state
 from cdc_lakehouse.sources.kafka import RangeReader, choose_ranges, find_pending, read_topics, require_all
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange, Pending
 from tests.commands import call
@@ -258,10 +258,8 @@ class TopicFeed:
         return find_pending(self.source, read_topics(self.source), self.state().landed)
 
     def append(self, pending: Pending) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
-        feed, state = self.lake.feed.model_copy(update={"source": self.source}), self.state()
-        ranges = choose_ranges(pending.offsets, state.landed, self.source.max_records, self.source.max_bytes)
-        records = Records(self.lake.run().lake, feed, self.lake.session)
-        return records.append(ranges, pending, state.batch + 1)
+        feed = self.lake.feed.model_copy(update={"source": self.source})
+        return append(self.lake.run().lake, feed, self.lake.session, pending, self.state().batch + 1)
 
     def run(self) -> tuple[tuple[LandedSegment, ...], tuple[CdcError, ...]]:
         pending = self.pending()

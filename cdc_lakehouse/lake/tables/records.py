@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import itertools
 import json
 import uuid
@@ -240,31 +239,6 @@ def record_files(table: lake_files.TableFiles, name: str) -> lake_files.DatedFil
     return lake_files.DatedFiles(table, plain, repeated, _DATES_AT_ONCE, name)
 
 
-ReadGroup = tuple[list[LandedSegment], list[str], list[CdcError]]
-"""The parts of its ranges that a task has read, the files with their records, and the errors."""
-
-
-def _read_group(
-    rows_of: RecordRows, table: lake_files.TableFiles, name: str, numbered: tuple[int, kafka.RangeReader]
-) -> Iterator[ReadGroup]:
-    """Read the ranges of the task with this number. `name` must be unique among all writers of the table."""
-    (number, reader), records, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
-    dates = defaultdict[OffsetRange, set[str]](set)
-    # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
-    with record_files(table, f"{name}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
-        for messages in reader.messages():
-            records[messages.range] += len(messages.offsets)
-            sizes[messages.range] += messages.size
-            for date, rows in rows_of.of(messages):
-                files.add(date, rows)
-                dates[messages.range] |= set() if date is None else {date}
-    found = [
-        LandedSegment(each.partition, each.start, end, records[each], sizes[each], tuple(sorted(dates[each])))
-        for each, end in reader.ends.items()
-    ]
-    yield found, files.written, reader.faults
-
-
 _PROPERTIES: Final = {
     "write.parquet.compression-level": "1",
     # Values hardly ever repeat: building a dictionary costs time.
@@ -344,55 +318,69 @@ class RecordCommits:
         return ConcurrentRunError(said, feed=self._feed)
 
 
-class Records(RecordCommits):
-    """Lands records of topics. `spark` is only called when there is work for several tasks."""
+def append(
+    lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], pending: Pending, batch: int
+) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
+    """Land as many of the pending offsets as a run takes as the batch with this number, which must be above all earlier
+    ones; return its segments, and the faults that limited it. When there is nothing to land, nothing is committed.
+    `spark` is only called when there is work for several tasks. Raises `ConcurrentRunError` when another run has landed
+    something meanwhile."""
+    commits, source = RecordCommits(lake, feed.name), feed.kafka
+    table = lake.load(commits.identifier)
+    state = state_of(table)
+    starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
+    if batch <= state.batch or any((state.landed.end(partition) or 0) > start for partition, start in starts):
+        raise commits.too_late()
+    ranges = kafka.choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
+    if not ranges and state.after(pending, batch, ()) == state:
+        return (), ()
+    lake.on_write()
+    table = table or commits.create()
+    rows_of = RecordRows(source.time_zone, source.date_separator, batch)
+    stored, attempt = lake_files.TableFiles.of(table, lake), f"batch-{batch}-{uuid.uuid4()}"
 
-    def __init__(self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession]) -> None:
-        super().__init__(lake, feed.name)
-        self._source, self._spark = feed.kafka, spark
+    def read(
+        numbered: tuple[int, kafka.RangeReader],
+    ) -> Iterator[tuple[list[LandedSegment], list[str], list[CdcError]]]:
+        """Read the ranges of the task with this number: its parts of them, the files with their records, and errors."""
+        (number, reader), records, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
+        dates = defaultdict[OffsetRange, set[str]](set)
+        # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
+        with record_files(stored, f"{attempt}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
+            for messages in reader.messages():
+                records[messages.range] += len(messages.offsets)
+                sizes[messages.range] += messages.size
+                for date, rows in rows_of.of(messages):
+                    files.add(date, rows)
+                    dates[messages.range] |= set() if date is None else {date}
+        found = [
+            LandedSegment(each.partition, each.start, end, records[each], sizes[each], tuple(sorted(dates[each])))
+            for each, end in reader.ends.items()
+        ]
+        yield found, files.written, reader.faults
 
-    def append(
-        self, ranges: Sequence[OffsetRange], pending: Pending, batch: int
-    ) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
-        """Land ranges of the pending offsets as the batch with this number, which must be above all earlier ones;
-        return its segments, and the faults that limited it. When there is nothing to land, nothing is committed. Raises
-        `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self._lake.load(self.identifier)
-        state = state_of(table)
-        starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
-        if batch <= state.batch or any((state.landed.end(partition) or 0) > start for partition, start in starts):
-            raise self.too_late()
-        if not ranges and state.after(pending, batch, ()) == state:
-            return (), ()
-        self._lake.on_write()
-        table = table or self.create()
-        groups = self._read(table, ranges, state, batch) if ranges else []
-        segments: list[LandedSegment] = []
-        surplus: set[int] = set()  # Groups with a part that follows an incomplete part.
-        read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
-        read.sort(key=lambda each: (each[0].partition, each[0].start))
-        for partition, parts in itertools.groupby(read, key=lambda each: each[0].partition):
-            start, end = pending.offsets[partition]
-            late_before = state.landed.late_before(partition, end)
-            for found, number in parts:
-                if found.start > start:
-                    surplus.add(number)
-                elif found.end > found.start:
-                    segments.append(replace(found, late_before=late_before))
-                    start = found.end
-        self.delete(table, (file for number in surplus for file in groups[number][1]))
-        files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
-        after = state.after(pending, batch, tuple(segments))
-        if after != state:
-            self.commit(table, state, after.as_properties(), files, batch, segments)
-        return tuple(segments), [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
-
-    def _read(self, table: Table, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> list[ReadGroup]:
-        rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        shared = (rows, lake_files.TableFiles.of(table, self._lake), f"batch-{batch}-{uuid.uuid4()}")
-        groups = kafka.split_ranges(ranges, state.landed, lambda: self._spark().sparkContext.defaultParallelism)
-        shares = [*enumerate(kafka.RangeReader(self._source, group) for group in groups)]
-        return run_tasks(self._spark() if len(shares) > 1 else None, shares, functools.partial(_read_group, *shared))
+    split = kafka.split_ranges(ranges, state.landed, lambda: spark().sparkContext.defaultParallelism)
+    shares = [*enumerate(kafka.RangeReader(source, group) for group in split)]
+    groups = run_tasks(spark() if len(shares) > 1 else None, shares, read)
+    segments: list[LandedSegment] = []
+    surplus: set[int] = set()  # Groups with a part that follows an incomplete part.
+    parts_read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
+    parts_read.sort(key=lambda each: (each[0].partition, each[0].start))
+    for partition, parts in itertools.groupby(parts_read, key=lambda each: each[0].partition):
+        start, end = pending.offsets[partition]
+        late_before = state.landed.late_before(partition, end)
+        for found, number in parts:
+            if found.start > start:
+                surplus.add(number)
+            elif found.end > found.start:
+                segments.append(replace(found, late_before=late_before))
+                start = found.end
+    commits.delete(table, (file for number in surplus for file in groups[number][1]))
+    files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
+    after = state.after(pending, batch, tuple(segments))
+    if after != state:
+        commits.commit(table, state, after.as_properties(), files, batch, segments)
+    return tuple(segments), [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
 
 
 # Read records in tasks.
