@@ -86,19 +86,17 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
                 message, advice = part()
                 finding = Finding(name, "ok" if advice is None else "warning", message, advice)
             except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
+                said = message = described(error)
+                advice, feed = _REFUSED, name.rpartition(": ")[0]
                 fault = error if isinstance(error, CdcError) else engine_fault(error)
-                if fault is None:
-                    message = described(error)
-                    finding = Finding(name, "failed", message, _REFUSED)
-                else:
+                if fault is not None:
                     # Places and codes of one failure differ between parts.
                     message, advice, fault.advice = fault.message, fault.advice, None
-                    finding = Finding(name, "failed", fault.coded, advice)
-            if finding.outcome == "failed":
-                feed = name.rpartition(": ")[0]
+                    said = fault.coded
                 if not failures.isdisjoint({("", message), (feed, message)}):
                     continue
                 failures.add((feed, message))
+                finding = Finding(name, "failed", said, advice)
             yield finding
 
 

@@ -254,8 +254,6 @@ class SyntheticWriter:
         of_tables = (table.spans(number, BEGINNING, row_stage(table.upto_ts)) for number, table in enumerate(move))
         spans = [*itertools.chain.from_iterable(of_tables)]
         writer = run.events.writer()
-        of_move = enumerate(move)
-        folds = [TableUpdate(n, each, writer.table.location, emptied=each.emptied(BEGINNING)) for n, each in of_move]
         names = {name for table in move for name in table.life.names}
         count, _ = feed_tables.EventEstimates(run.segments).of(names)
         spark, tasks = None, 1
@@ -265,12 +263,12 @@ class SyntheticWriter:
         skips = run.feed.policy.quarantine == "skip"
         # When a person discarded rows, tasks write what they can, as for updates of tables.
         writes_parts = skips or run.quarantine.has_discarded(names)
-        plans = [[_MovedRows(move, folds, writer, task, writes_parts)] for task in range(tasks)]
+        plans = [[_MovedRows(move, writer, task, writes_parts)] for task in range(tasks)]
         places = dict.fromkeys(range(len(move)), (0, tasks))
         reader = run.events.reader(*commit_ts_range(spans))
         made = work_by_key(spark, reader, spans, places, plans, lambda own, part: [each.written(part) for each in own])
         files = [file for each in made for file in each.files]
-        tables = [fold.updated() for fold in folds]
+        tables = [UpdatedTable(number, table.life.last.name) for number, table in enumerate(move)]
         for part in (part for each in made for part in each.tables):
             tables[part.table_no].add(part)
         # Quarantined before anything is committed.
@@ -381,7 +379,6 @@ class _MovedRows:
     `writes_parts`: whether it writes where it cannot use all events."""
 
     move: _RowMove
-    folds: Sequence[TableUpdate]
     writer: EventWriter
     task: int
     writes_parts: bool
@@ -390,11 +387,12 @@ class _MovedRows:
         rows: list[pa.Table] = []
         tables: list[UpdatedTable] = []
         try:
-            for fold in self.folds:
-                own = events.filter(pc.field("table_no") == fold.table_no)
-                values, texts, updated = folded_texts(fold, self.writer.table.io, own)
+            for number, table in enumerate(self.move):
+                own, where = events.filter(pc.field("table_no") == number), self.writer.table
+                fold = TableUpdate(number, table, where.location, emptied=table.emptied(BEGINNING))
+                values, texts, updated = folded_texts(fold, where.io, own)
                 tables.append(updated)
-                rows.append(self._images(values, texts, fold.table_no))
+                rows.append(self._images(values, texts, number))
         except TransientError:
             raise
         except CdcError as error:  # The driver removes what other tasks have written.
