@@ -210,6 +210,16 @@ class InitialLoad(Section):
         return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
 
 
+def _fitting(initial: InitialLoad, info: ValidationInfo) -> InitialLoad:
+    is_of_canal = info.data["type"] == "canal"
+    if is_of_canal and initial.start_ts is not None:
+        raise ValueError("start_ts is a changefeed's: of Canal, log_starts_at_dump says that it was started there")
+    if initial.log_starts_at_dump and not is_of_canal:
+        raise ValueError("log_starts_at_dump is of Canal: of a changefeed, start_ts says where it began")
+    return initial
+
+
+_Initial = Annotated[InitialLoad, AfterValidator(_fitting)]
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]
 EXTENSIONS: Final[dict[Protocol, str]] = {"canal-json": "json", "csv": "csv"}
@@ -274,7 +284,7 @@ class StorageSinkSource(Section):
     max_bytes: int = key(4 << 30, "Maximum bytes of data files per batch.", gt=0)
     archive: bool = key(False, "Copy data files to the warehouse, before the sink expires them.")
     time_zone: TimeZone = key("UTC", "Time zone of TIMESTAMP text: that of the TiCDC server.")
-    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
+    initial: _Initial | None = key(None, "The dump that the feed begins with.")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -303,7 +313,6 @@ class StorageSinkSource(Section):
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
-        _require_options_of_tidb(self.initial)
         if self.protocol == "csv" and self.csv is None:
             raise ValueError("protocol csv needs the section csv, with at least include-commit-ts: true")
         if self.protocol != "csv" and self.csv is not None:
@@ -386,7 +395,7 @@ class KafkaSource(Section):
     before_2022_03_20: bool = key(False, "With dts-canal-json: an older DTS, with a DELETE's row in `old`.")
     tidb_extension: bool = key(True, "With ticdc-canal-json: its messages have TiDB's extension.")
     claim_check: Uri | None = key(None, "With ticdc-canal-json: directory or URI of the changefeed's claim checks.")
-    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
+    initial: _Initial | None = key(None, "The dump that the feed begins with.")
     kafka: TextSettings = key(dict, "Settings of the client, by librdkafka's own names.", repr=False)
 
     @field_validator("topics")
@@ -438,7 +447,6 @@ class KafkaSource(Section):
         if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
             needs = "initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension"
             raise ValueError(f"{needs}{_INSTEAD_OF_INITIAL.get(self.format, '')}")
-        _require_options_of_tidb(self.initial)
         return self
 
     @property
@@ -491,14 +499,7 @@ class CanalSource(Section):
     max_seconds: float = key(300, "Maximum seconds for which a run takes entries.", gt=0)
     time_zone: TimeZone = key("UTC", "Time zone of TIMESTAMP text: that of the Canal server.")
     date_separator: DateSeparator = key("day", "Precision of feed dates, which are dates of entries.")
-    initial: InitialLoad | None = key(None, "The dump that the feed begins with.")
-
-    @field_validator("initial")
-    @classmethod
-    def _no_start_ts(cls, value: InitialLoad | None) -> InitialLoad | None:
-        if value is not None and value.start_ts is not None:
-            raise ValueError("start_ts is a changefeed's: of Canal, log_starts_at_dump says that it was started there")
-        return value
+    initial: _Initial | None = key(None, "The dump that the feed begins with.")
 
     @field_validator("addresses")
     @classmethod
@@ -520,12 +521,6 @@ class CanalSource(Section):
         return tuple(
             Address(host.strip("[]"), int(port)) for host, _, port in (text.rpartition(":") for text in self.addresses)
         )
-
-
-def _require_options_of_tidb(initial: InitialLoad | None) -> None:
-    """Raise ValueError where the initial load has an option that only feeds of Canal can have."""
-    if initial is not None and initial.log_starts_at_dump:
-        raise ValueError("log_starts_at_dump is of Canal: of a changefeed, start_ts says where it began")
 
 
 Source = Annotated[StorageSinkSource | KafkaSource | CanalSource, Field(discriminator="type")]

@@ -19,10 +19,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError, bytes_value
@@ -273,20 +273,7 @@ def _read_key_name(cursor: Cursor) -> str | None:
 
 
 def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
-    def read() -> ddl.KeyPart:
-        if cursor.at("("):
-            cursor.parenthesized()
-            part = ddl.KeyPart(None)
-        else:
-            name, length = cursor.column_name(), None
-            if cursor.accept("("):
-                length = cursor.integer()
-                cursor.expect(")")
-            part = ddl.KeyPart(name, length)
-        cursor.accept_any(("ASC", "DESC"))
-        return part
-
-    return cursor.enclosed(read)
+    return cursor.enclosed(lambda: (_KEY_EXPRESSION if cursor.at("(") else _KEY_COLUMN)(cursor))
 
 
 def _read_parts_and_options(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
@@ -374,12 +361,6 @@ def _skip_program(cursor: Cursor) -> None:
         cursor.take()
 
 
-def _read_pair(cursor: Cursor) -> ddl.RenameTable:
-    name = cursor.table_name()
-    cursor.expect("TO")
-    return ddl.RenameTable(name, cursor.table_name())
-
-
 # --- Patterns ---
 
 Fields = dict[str, Any]
@@ -389,6 +370,7 @@ table."""
 
 _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "table": Cursor.table_name,
+    "tables": lambda cursor: cursor.listed(cursor.table_name),
     "dropped": lambda cursor: cursor.listed(lambda: ddl.DropTable(cursor.table_name())),
     "column": Cursor.column_name,
     "number": Cursor.integer,
@@ -417,7 +399,7 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "rows": lambda cursor: cursor.enclosed(lambda: _read_row(cursor)),
     "options": _skip_options,
     "order": lambda cursor: cursor.listed(lambda: (cursor.column_name(), cursor.accept_any(("ASC", "DESC")))),
-    "renames": lambda cursor: cursor.listed(lambda: _read_pair(cursor)),
+    "renames": lambda cursor: cursor.listed(lambda: _RENAMED(cursor)),
     "job": lambda cursor: cursor.at_statement_end or cursor.integer(),
     "program": _skip_program,
     # The rest of a clause; of a statement; and of a statement that cannot end here.
@@ -519,6 +501,8 @@ def _foreign_key(table: ddl.TableRef, name: str | None, key: ddl.ForeignKey) -> 
     return ddl.AddForeignKey(table, replace(key, name=name))
 
 
+_KEY_COLUMN: Final = _form("<column:column> [( <length:number> )] [ASC|DESC]", ddl.KeyPart)
+_KEY_EXPRESSION: Final = _form("<()> [ASC|DESC]", partial(ddl.KeyPart, None))
 _CONSTRAINTS: Final = _forms({
     "PRIMARY {KEY} <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_primary_key"),
     "UNIQUE [INDEX|KEY] <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_index"),
@@ -684,14 +668,12 @@ def _create_table(cursor: Cursor) -> ddl.CreateTable:
     return ddl.CreateTable(table, tuple(clauses), None, has_query, if_not_exists)
 
 
+_ALTERED: Final = _form("[IF EXISTS] <made:table> [WAIT <number>] [NOWAIT]", _same)  # WAIT is MariaDB's
+
+
 def _alter_table(cursor: Cursor) -> ddl.Clauses:
     """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
-    cursor.accept("IF", "EXISTS")
-    table = cursor.table_name()
-    if cursor.accept("WAIT"):  # MariaDB
-        cursor.integer()
-    else:
-        cursor.accept("NOWAIT")
+    table: ddl.TableRef = _ALTERED(cursor)
     clauses: list[ddl.Clause] = []
     start = cursor.position
     while not cursor.at_statement_end:
@@ -855,23 +837,15 @@ def _read_clauses(cursor: Cursor, readers: _Table, what: str, *table: ddl.TableR
     return made if isinstance(made, tuple) else (made,)
 
 
-def _flashback(scope: Literal["cluster", "database", "table"], cursor: Cursor) -> ddl.Clause:
-    """Read TiDB's FLASHBACK of tables, a database or the cluster to a time, or of a table or a database [TO new
-    name]."""
-    tables = [*cursor.listed(cursor.table_name)] if scope == "table" else []
-    database = cursor.name("a database") if scope == "database" else None
-    if cursor.accept("TO", "TIMESTAMP"):
-        cursor.string()
-    elif cursor.accept("TO", "TSO"):
-        cursor.integer()
-    elif scope == "cluster" or len(tables) > 1:
-        raise cursor.expected("TO TIMESTAMP or TO TSO")
-    else:
-        new_name = cursor.name() if cursor.accept("TO") else None
-        if database is None:
-            return ddl.RecoverTable(tables[0], new_name)
-        return ddl.OfDatabase("recover_database", database, new_name)
-    return ddl.Flashback(scope, database, tuple(tables))
+def _flashback_tables(
+    table: ddl.TableRef, others: Sequence[ddl.TableRef] = (), *, to_time: bool, new_name: str | None = None
+) -> ddl.Clause:
+    is_restored = not others and not to_time
+    return ddl.RecoverTable(table, new_name) if is_restored else ddl.Flashback("table", None, (table, *others))
+
+
+def _flashback_database(database: str, *, to_time: bool, new_name: str | None = None) -> ddl.Clause:
+    return ddl.Flashback("database", database) if to_time else ddl.OfDatabase("recover_database", database, new_name)
 
 
 def _read_object(readers: _Table, what: str, cursor: Cursor) -> ddl.Clauses:
@@ -924,12 +898,19 @@ _DROP: Final[_Table] = _forms({
     "INDEX [IF EXISTS] <name:an index> ON <table:table> <...>": partial(ddl.DropKey, kind="drop_index"),
 })  # fmt: skip
 
+_RENAMED: Final = _form("<table:table> TO <new_name:table>", ddl.RenameTable)
 _STATEMENTS: Final[_Table] = _forms({
     "TRUNCATE [TABLE] <table:table>": ddl.TruncateTable,
     "RENAME TABLE|TABLES [IF EXISTS] <made:renames>": _same,
     "RECOVER TABLE <table:table> <job>": ddl.RecoverTable,
     "RECOVER TABLE BY JOB <number>": partial(ddl.RecoverTable, None),
     "USE <name:a database>": partial(ddl.OfDatabase, "use_database"),
+    # Of TiDB: to a time, which several tables can have; or of one table or database that was dropped.
+    "FLASHBACK CLUSTER {TO TIMESTAMP|TO TSO} <value>": partial(ddl.Flashback, "cluster"),
+    "FLASHBACK TABLE <table:table> [, <others:tables> {TO TIMESTAMP|TO TSO} <value>] "
+    "[to_time:TO TIMESTAMP|TO TSO <value>] [TO <new_name:a name>]": _flashback_tables,
+    "FLASHBACK DATABASE|SCHEMA <database:a database> [to_time:TO TIMESTAMP|TO TSO <value>] [TO <new_name:a name>]":
+        _flashback_database,
     # Users, plugins, settings, locks, statistics and storage.
     "ADMIN, ANALYZE, FLUSH, GRANT, INSTALL, KILL, LOAD STATS, LOCK, OPTIMIZE, RENAME USER, REPAIR, REVOKE, SET, SPLIT, "
     "UNINSTALL, UNLOCK <more>": _OTHER,
@@ -942,6 +923,4 @@ _STATEMENTS: Final[_Table] = _forms({
     "CREATE": partial(_read_object, _CREATE, "what is created"),
     "ALTER": partial(_read_object, _ALTER, "what is altered"),
     "DROP": partial(_read_object, _DROP, "what is dropped"),
-    "FLASHBACK TABLE": partial(_flashback, "table"), "FLASHBACK CLUSTER": partial(_flashback, "cluster"),
-    "FLASHBACK DATABASE|SCHEMA": partial(_flashback, "database"),
 })  # fmt: skip
