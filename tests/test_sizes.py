@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
-    "cdc_lakehouse/changelog": (4_561, 15),
+    "cdc_lakehouse/changelog": (4_540, 15),
     "cdc_lakehouse/commands": (4_120, 17),
-    "cdc_lakehouse/config": (1_692, 7),
+    "cdc_lakehouse/config": (1_687, 7),
     "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_633, 27),
     "cdc_lakehouse/operate": (1_882, 6),
