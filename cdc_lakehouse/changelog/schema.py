@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass
 from typing import Literal
@@ -241,10 +240,13 @@ def column_diff(before: TableVersion, after: TableVersion) -> list[str]:
     that were dropped, then the others in their new order; those that moved among the ones that stayed say so."""
     old = {column.id: _described(before, column) for column in before.columns}
     new = {column.id: _described(after, column) for column in after.columns}
-    # Runs of ids that follow one another in both orders stayed; the others must have moved.
-    ids = [id for id in old if id in new]
-    runs = difflib.SequenceMatcher(None, ids, [id for id in new if id in old], autojunk=False).get_matching_blocks()
-    moved = set(ids).difference(*(ids[run.a : run.a + run.size] for run in runs))
+    # The smallest set of ids that must have moved: the new order without its longest subsequence in the old order.
+    place = {id: number for number, id in enumerate(id for id in old if id in new)}
+    longest: list[list[int]] = [[]]
+    for id in (id for id in new if id in old):
+        fitting = [run for run in longest if not run or place[run[-1]] < place[id]]
+        longest.append([*max(fitting, key=len), id])
+    moved = place.keys() - max(longest, key=len)
     lines = [f"- {text}" for id, text in old.items() if id not in new]
     for id, text in new.items():
         if id in moved or old.get(id) != text:

@@ -311,10 +311,12 @@ def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buc
         reader = pa.RecordBatchReader.from_batches(arrow, batches)
         with sql.database() as connection:
             connection.register(_ROWS, reader)
-            found = connection.execute(statement)
-            while rows := found.fetchmany(_BATCH_ROWS):
-                yield from rows
-            connection.unregister(_ROWS)
+            try:
+                found = connection.execute(statement)
+                while rows := found.fetchmany(_BATCH_ROWS):
+                    yield from rows
+            finally:
+                connection.unregister(_ROWS)
 
     source = Side(0, database_sql, name.quoted, database.stream, columns, len(key), buckets)
     return ComparedTable(life, source, Side(1, value_parsing, _ROWS, query_lake, columns, len(key), buckets), left_out)

@@ -200,7 +200,7 @@ class StoredTable:
     column's id. `version` is the number of the version that its rows were written under."""
 
     files: tuple[StoredFile, ...] = ()
-    schema: Schema = field(default_factory=Schema)
+    schema: Schema = field(default_factory=Schema, compare=False)  # An empty one equals none, not even another such.
     fields: Mapping[int, int] = field(default_factory=dict[int, int])
     version: int = 0
 
