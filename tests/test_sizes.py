@@ -14,17 +14,17 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
-    "cdc_lakehouse/changelog": (4_540, 15),
+    "cdc_lakehouse/changelog": (4_542, 15),
     "cdc_lakehouse/commands": (4_120, 17),
     "cdc_lakehouse/config": (1_687, 7),
     "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_633, 27),
-    "cdc_lakehouse/operate": (1_882, 6),
+    "cdc_lakehouse/operate": (1_884, 6),
     "cdc_lakehouse/pipeline": (5_192, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_978, 18),
     "cdc_lakehouse/*.py": (832, 5),
-    "tests": (29_474, 136),
+    "tests": (29_480, 136),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
