@@ -19,7 +19,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from logging.handlers import BufferingHandler
 from pathlib import Path
@@ -333,36 +333,24 @@ class _Runner:
         log, logged = logging.Logger(feed.name, logging.INFO), BufferingHandler(sys.maxsize)
         log.addHandler(logged)
 
-        recorded: Future[RunReport] | None = None
-        recording, recorder = threading.Lock(), ThreadPoolExecutor(1, thread_name_prefix="record of the run")
+        report: RunReport | None = None
+        recording = threading.Lock()
 
-        def begin() -> RunReport:
+        def record() -> RunReport:
+            """Record the run, once: of threads that write first at the same time, all wait for one."""
             from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
 
-            report = RunReport(self.instance, run, run_id, attempt, rebuild_tables, logged.buffer, began)
-            report.begin()
-            result.run_id = run_id
-            return report
-
-        def record() -> Future[RunReport]:
-            """Record the run, once: of threads that write first at the same time, one does."""
-            nonlocal recorded
+            nonlocal report
             with recording:
-                recorded = recorded or recorder.submit(begin)
-            return recorded
-
-        def on_write() -> None:
-            """Let others see the run. What it writes first is what it has found to do, and does not wait for Dagster's
-            import; what follows does."""
-            is_first = recorded is None
-            of_run = record()
-            if not is_first:
-                of_run.result()
+                report = report or RunReport(self.instance, run, run_id, attempt, rebuild_tables, logged.buffer, began)
+                report.begin()
+                result.run_id = run_id
+                return report
 
         def session() -> SparkSession:
             from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415
 
-            record().result()
+            record()
             return build_session(self._config.lake, self._config.storage)
 
         if is_pending := common.may_have_pending_runs(self._home):
@@ -372,7 +360,8 @@ class _Runner:
             if (unfinished := find_unfinished(self.instance, self.lake, feed, utc_now())) is not None:
                 raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
         lease = take_feed(self.lake, feed.name, run_id)
-        self.lake.on_write = on_write
+        # What it writes first is what it has found to do: from then on others see the run.
+        self.lake.on_write = record
         run = FeedRun(feed, self.lake, session, log=log, require_lease=lease.require, **requested)
         try:
             steps = Steps(run)
@@ -393,9 +382,9 @@ class _Runner:
                 try:
                     if steps.error is None:
                         _describe(result, steps)
-                    # What has written is reported already.
-                    if is_pending or is_requested or attempt or steps.error or recorded or steps.landed.faults:
-                        record().result().end(steps)
+                    # What has written is reported already, and has the report's id.
+                    if is_pending or is_requested or attempt or steps.error or result.run_id or steps.landed.faults:
+                        record().end(steps)
                 except Exception as error:  # noqa: BLE001 - Whatever a run fails with is its result.
                     root = errors.root_cause(steps.error or error)
                     result.error_class = type(root).__name__
@@ -406,7 +395,6 @@ class _Runner:
                         say("".join(traceback.format_exception(root)), err=True)
         finally:
             self.lake.on_write = lambda: None
-            recorder.shutdown()
             lease.release()
         return result
 

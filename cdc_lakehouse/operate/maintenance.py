@@ -409,6 +409,8 @@ class Maintenance(FeedRun):
         return tuple(targets)
 
     def _carry_out(self, rule: Rule, target: MaintainedTable, *, dry_run: bool) -> None:
+        if dry_run and not rule.name:
+            return  # Nobody is told how much of it there is.
         if dry_run or not rule.is_leased:
             target.counts[rule.name] += rule.work(self, target, dry_run=dry_run)
             return
@@ -466,7 +468,7 @@ class Maintenance(FeedRun):
                 yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, _DELETED)
 
         with engine_errors(), errors_of_tasks():
-            events = self.spark.read.format("iceberg").load(identifier.sql)
+            events = run.spark.read.format("iceberg").load(identifier.sql)
             within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
             changes_of = functools.partial(_changes, versions, excluded.combine_chunks())
             changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(changes_of, spark_columns(_CHANGES))
