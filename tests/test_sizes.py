@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
     "cdc_lakehouse/changelog": (4_542, 15),
-    "cdc_lakehouse/commands": (4_120, 17),
+    "cdc_lakehouse/commands": (4_108, 17),
     "cdc_lakehouse/config": (1_687, 7),
     "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_633, 27),
-    "cdc_lakehouse/operate": (1_884, 6),
+    "cdc_lakehouse/operate": (1_886, 6),
     "cdc_lakehouse/pipeline": (5_192, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_978, 18),
