@@ -583,7 +583,7 @@ def _not_understood(change: SchemaChange, live: LiveTables, reason: str | None) 
 
 def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
     """Apply a clause that is not part of an ALTER TABLE."""
-    kind = kind_of_statement([clause])
+    kind = clause.kind
     match clause:
         case ddl.CreateTable(table):
             name = full_name(table, change)

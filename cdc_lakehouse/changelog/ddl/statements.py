@@ -8,10 +8,11 @@ is written: FLOAT(30) stays a float of length 30. Only a type that the server it
 replacement (text types with the character set binary).
 
 Most of the grammar is tables of patterns (see `_form`). To add a type, add its name to `_NAMES`; an attribute of a
-column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_OPTIONS`; a
-clause or a statement that changes no row, its words to `_NO_EFFECT` or `_OBJECTS`, with the reason. Other clauses and
-statements are rows of `_CLAUSES` and `_STATEMENTS`; one that changes rows gets a class in `clauses`, and the type
-checker then shows where it must be applied. Add each to `tests/changelog/cases/ddl/`.
+column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_OPTIONS_OF_PARTITIONS`, or to
+`_OPTIONS` where partitions have none; a statement about an object without rows, its words to `_OBJECTS`. Other clauses
+and statements are rows of `_CLAUSES` and `_STATEMENTS`: one that changes no row has the reason beside it; one that
+changes rows gets a class in `clauses`, and the type checker then shows where it must be applied. Add each to
+`tests/changelog/cases/ddl/`.
 """
 
 from __future__ import annotations
@@ -416,34 +417,34 @@ def _form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
     `A B` and `{A B|C}` must stand in the statement, `[A B|C]` may, and what follows them in `[A B <reader>]` must stand
     after them; `<reader>` is a value that one of `_READERS` reads, or a name, such as `<an index>`. A field keeps the
     value, or whether the words are there: `<name:column>`, `[if_exists:IF EXISTS]`."""
-    steps: list[tuple[str, Callable[[Cursor], Any], Callable[[Cursor], Fields]]] = []
+    steps: list[tuple[str, Callable[[Cursor], Any], Callable[[Cursor], Fields] | None]] = []
     for group, mark, content in re.findall(r"\[([^\]]+)\]|([{<]?)([^\[{<>}]*[^\[{<>} ])", pattern):
         words, *rest = re.split(r" (?=[{<])", group or content, maxsplit=1)
         field, _, what = words.strip().rpartition(":")
         read_name = partial(Cursor.name, what=what)
-        read_words = partial(_read_words, what, is_optional=bool(group))
-        steps.append(
-            (field, _READERS.get(what, read_name) if mark == "<" else read_words, _form("".join(rest), Fields))
-        )
+        choices = [choice.split() for choice in what.split("|")]
+        read_words = partial(_read_words, choices, is_optional=bool(group))
+        read_rest = _form(rest[0], Fields) if rest else None
+        steps.append((field, _READERS.get(what, read_name) if mark == "<" else read_words, read_rest))
 
     def read(cursor: Cursor, table: ddl.TableRef | None = None) -> Any:
         fields: Fields = {}
-        for field, step, rest in steps:
+        for field, step, read_rest in steps:
             fields[field] = value = step(cursor)
-            if value:
-                fields |= rest(cursor)
+            if value and read_rest is not None:
+                fields |= read_rest(cursor)
         fields.pop("", None)
         return make(**fields) if table is None else make(table=table, **fields)
 
     return read
 
 
-def _read_words(choices: str, cursor: Cursor, *, is_optional: bool) -> bool:
-    if any(cursor.accept(*words.split()) for words in choices.split("|")):
-        return True
-    if is_optional:
-        return False
-    raise cursor.expected(re.sub(r"(.*)\|", r"\1 or ", choices).replace("|", ", "))
+def _read_words(choices: Sequence[Sequence[str]], cursor: Cursor, *, is_optional: bool) -> bool:
+    is_there = any(cursor.accept(*words) for words in choices)
+    if not (is_there or is_optional):
+        *others, last = map(" ".join, choices)
+        raise cursor.expected(f"{', '.join(others)} or {last}" if others else last)
+    return is_there
 
 
 def _forms(rows: Mapping[str, Callable[..., Any]]) -> _Table:
@@ -840,8 +841,7 @@ def _read_clauses(cursor: Cursor, readers: _Table, what: str, *table: ddl.TableR
 def _flashback_tables(
     table: ddl.TableRef, others: Sequence[ddl.TableRef] = (), *, to_time: bool, new_name: str | None = None
 ) -> ddl.Clause:
-    is_restored = not others and not to_time
-    return ddl.RecoverTable(table, new_name) if is_restored else ddl.Flashback("table", None, (table, *others))
+    return ddl.Flashback("table", None, (table, *others)) if to_time or others else ddl.RecoverTable(table, new_name)
 
 
 def _flashback_database(database: str, *, to_time: bool, new_name: str | None = None) -> ddl.Clause:
