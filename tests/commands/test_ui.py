@@ -168,7 +168,9 @@ def test_silent_source_is_down_and_delays_nothing(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
         wait_at_most(monkeypatch, 3)
         monkeypatch.setattr("cdc_lakehouse.commands.metrics._PATIENCE_SECONDS", 0.2)
-        found = parsed(call("metrics").stdout)
+        done = call("metrics")
+        found = parsed(done.stdout)
+        assert done.exit_code == 0, done.output
         assert (found["source_up", (("feed", lake.name),)], found["up", (("feed", lake.name),)]) == (0, 1)
 
 

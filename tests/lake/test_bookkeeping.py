@@ -239,7 +239,8 @@ class Cuts:
 
 
 def shown_cuts(run: own.Checkpoints) -> str:
-    cuts = {at: sorted((row.table, row.row_count, row.snapshot_id or 0) for row in run.rows(at)) for at in (10, 20, 30)}
+    rows = {at: sorted(run.rows(at), key=lambda row: row.table) for at in (10, 20, 30)}
+    cuts = {at: [(row.table, row.row_count, row.snapshot_id) for row in of] for at, of in rows.items()}
     assert [at for at, rows in cuts.items() if rows] == run.published()
     return repr(cuts).replace(str(2**62), "2**62")
 
