@@ -245,12 +245,6 @@ class Cursor:
         if not self.accept(*words):
             raise self.expected(" ".join(words))
 
-    def expect_any(self, words: Container[str], what: str) -> str:
-        word = self.accept_any(words)
-        if word is None:
-            raise self.expected(what)
-        return word
-
     def accept_longest(self, rows: Mapping[tuple[str, ...], _T]) -> _T | None:
         """Consume the longest key of `rows` that stands at the cursor and return its value; None where none does."""
         for count in range(_MOST_WORDS, 0, -1):

@@ -7,7 +7,7 @@ MySQL reference manual, "Data Definition Statements" and "Data Types"; those of 
 is written: FLOAT(30) stays a float of length 30. Only a type that the server itself replaces at once is returned as the
 replacement (text types with the character set binary).
 
-Most of the grammar is tables of patterns (see `_form`). To add a type, add its name to `_NAMES`; an attribute of a
+Most of the grammar is tables of patterns (see `form`). To add a type, add its name to `_NAMES`; an attribute of a
 column, a row to `_ATTRIBUTES`; an option, which is its words and a value, its words to `_OPTIONS_OF_PARTITIONS`, or to
 `_OPTIONS` where partitions have none; a statement about an object without rows, its words to `_OBJECTS`. Other clauses
 and statements are rows of `_CLAUSES` and `_STATEMENTS`: one that changes no row has the reason beside it; one that
@@ -221,7 +221,8 @@ def _read_position(cursor: Cursor) -> str | None:
     return cursor.column_name() if cursor.accept("AFTER") else None
 
 
-# The actions of a foreign key; the text of those that change rows of its table.
+# The events of a foreign key, and its actions; the text of those that change rows of its table.
+_EVENTS: Final = _by_words({"DELETE": "DELETE", "UPDATE": "UPDATE"})
 _ACTIONS: Final = _by_words({
     "CASCADE": "CASCADE", "SET NULL": "SET NULL", "SET DEFAULT": "SET DEFAULT", "RESTRICT, NO ACTION": "",
 })  # fmt: skip
@@ -232,11 +233,10 @@ def _read_references(cursor: Cursor) -> ddl.ForeignKey:
     cursor.table_name()
     if cursor.at("("):
         _read_key_parts(cursor)
-    if cursor.accept("MATCH"):
-        cursor.expect_any(("FULL", "PARTIAL", "SIMPLE"), "FULL, PARTIAL or SIMPLE")
+    _MATCH(cursor)
     actions: list[str] = []
     while cursor.accept("ON"):
-        event = cursor.expect_any(("DELETE", "UPDATE"), "DELETE or UPDATE")
+        event = cursor.expect_longest(_EVENTS, "DELETE or UPDATE")
         if action := cursor.expect_longest(_ACTIONS, "RESTRICT, CASCADE, SET NULL, SET DEFAULT or NO ACTION"):
             actions.append(f"ON {event} {action}")
     return ddl.ForeignKey(None, " ".join(actions) or None)
@@ -378,6 +378,7 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
     "fewer": lambda cursor: -cursor.integer(),
     "string": Cursor.string,
     "value": Cursor.skip_value,
+    "token": Cursor.take,
     "()": Cursor.parenthesized,
     "charset": Cursor.charset_name,
     "default": _read_default,
@@ -410,7 +411,7 @@ _READERS: Final[dict[str, Callable[[Cursor], Any]]] = {
 }
 
 
-def _form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
+def form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
     """Return the reader of what a pattern describes: it returns what `make` makes of the fields and, where the reader
     is given one, of a table.
 
@@ -424,7 +425,7 @@ def _form(pattern: str, make: Callable[..., Any]) -> Callable[..., Any]:
         read_name = partial(Cursor.name, what=what)
         choices = [choice.split() for choice in what.split("|")]
         read_words = partial(_read_words, choices, is_optional=bool(group))
-        read_rest = _form(rest[0], Fields) if rest else None
+        read_rest = form(rest[0], Fields) if rest else None
         steps.append((field, _READERS.get(what, read_name) if mark == "<" else read_words, read_rest))
 
     def read(cursor: Cursor, table: ddl.TableRef | None = None) -> Any:
@@ -447,12 +448,12 @@ def _read_words(choices: Sequence[Sequence[str]], cursor: Cursor, *, is_optional
     return is_there
 
 
-def _forms(rows: Mapping[str, Callable[..., Any]]) -> _Table:
+def forms(rows: Mapping[str, Callable[..., Any]]) -> _Table:
     """Return the readers of patterns by the words that they begin with, as `_by_words` has them."""
     found: _Table = {}
     for pattern, make in rows.items():
         first, *rest = re.split(r"(?=[\[{<])", pattern, maxsplit=1)
-        found |= _by_words({first: _form("".join(rest), make)})
+        found |= _by_words({first: form("".join(rest), make)})
     return found
 
 
@@ -470,7 +471,7 @@ def _generated(stored_as: str, *, is_stored: bool) -> Fields:
 
 # SERIAL is BIGINT UNSIGNED with these attributes (MySQL reference manual, "Numeric Data Type Syntax").
 _SERIAL: Final[Fields] = {"nullable": False, "auto_increment": True, "unique": True}
-_ATTRIBUTES: Final = _forms({
+_ATTRIBUTES: Final = forms({
     "NOT {NULL}": partial(Fields, nullable=False),
     "NULL": partial(Fields, nullable=True),
     "DEFAULT <default:default>": Fields,
@@ -502,15 +503,16 @@ def _foreign_key(table: ddl.TableRef, name: str | None, key: ddl.ForeignKey) -> 
     return ddl.AddForeignKey(table, replace(key, name=name))
 
 
-_KEY_COLUMN: Final = _form("<column:column> [( <length:number> )] [ASC|DESC]", ddl.KeyPart)
-_KEY_EXPRESSION: Final = _form("<()> [ASC|DESC]", partial(ddl.KeyPart, None))
-_CONSTRAINTS: Final = _forms({
+_KEY_COLUMN: Final = form("<column:column> [( <length:number> )] [ASC|DESC]", ddl.KeyPart)
+_MATCH: Final = form("[MATCH {FULL|PARTIAL|SIMPLE}]", Fields)
+_KEY_EXPRESSION: Final = form("<()> [ASC|DESC]", partial(ddl.KeyPart, None))
+_CONSTRAINTS: Final = forms({
     "PRIMARY {KEY} <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_primary_key"),
     "UNIQUE [INDEX|KEY] <name:key name> <parts:key>": partial(ddl.AddKey, kind="add_index"),
     "FOREIGN {KEY} <name:key name> <columns> REFERENCES <key:references>": _foreign_key,
     "CHECK <()> [NOT ENFORCED|ENFORCED]": _other("check_constraint"),
 })  # fmt: skip
-_KEYS: Final = _CONSTRAINTS | _forms({
+_KEYS: Final = _CONSTRAINTS | forms({
     "INDEX|KEY, FULLTEXT|SPATIAL, VECTOR|COLUMNAR INDEX|KEY [INDEX|KEY] <key name> <key>": _other("add_index"),
     # MariaDB: the system's period is row_start and row_end, any other one a check.
     "PERIOD FOR, PERIOD IF NOT EXISTS FOR <a period> <()>": _other("check_constraint"),
@@ -546,7 +548,7 @@ def _engine(engine: str, table: ddl.TableRef | None = None) -> ddl.OtherClause:
 
 _PLACED: Final = _other("placement_tiflash_ttl_etc")
 _STORED: Final = _other("table_option")
-_OPTIONS_OF_PARTITIONS: Final[_Table] = _forms({
+_OPTIONS_OF_PARTITIONS: Final[_Table] = forms({
     "ENGINE, STORAGE ENGINE, TYPE <engine:value>": _engine,
     # The next number; rows that are there keep theirs.
     "AUTO_INCREMENT <value>": _other("auto_increment"),
@@ -577,7 +579,7 @@ _OPTIONS_OF_PARTITIONS: Final[_Table] = _forms({
     "TTL <value> [+ {INTERVAL} <value> <a unit of time>]": _PLACED,  # TTL = column + INTERVAL 3 MONTH
     "TTL_ENABLE, TTL_JOB_INTERVAL <value>": _PLACED,
 })  # fmt: skip
-_OPTIONS: Final[_Table] = _OPTIONS_OF_PARTITIONS | _forms({
+_OPTIONS: Final[_Table] = _OPTIONS_OF_PARTITIONS | forms({
     "CHARACTER|CHAR SET, CHARSET <charset:charset> [COLLATE|DEFAULT COLLATE <collation:charset>]": _set_charset,
     "COLLATE <collation:charset>": _set_charset,
     "WITH SYSTEM VERSIONING": _other(*VERSIONED),
@@ -602,17 +604,17 @@ def _read_option(cursor: Cursor, table: ddl.TableRef) -> ddl.SetTableCharset | d
 
 # --- Definitions of partitions ---
 
-_BOUNDS_BY_WORDS: Final[_Table] = _forms({
+_BOUNDS_BY_WORDS: Final[_Table] = forms({
     "DEFAULT": partial(ddl.InValues, ((ddl.DefaultValue(),),)),
     "VALUES IN <rows:rows>": ddl.InValues,
     "VALUES LESS THAN MAXVALUE": partial(ddl.LessThan, (ddl.MaxValue(),)),
     "VALUES {LESS THAN} <values:bounds>": ddl.LessThan,
 })  # fmt: skip
 # HISTORY and CURRENT are MariaDB's, by SYSTEM_TIME.
-_PARTITION: Final = _form(
+_PARTITION: Final = form(
     "PARTITION <name:a partition> [HISTORY|CURRENT] <bound:bound> <options> <subpartitions>", ddl.Partition
 )
-_SUBPARTITION: Final = _form("SUBPARTITION <a subpartition> <options>", _same)
+_SUBPARTITION: Final = form("SUBPARTITION <a subpartition> <options>", _same)
 
 
 def _partition_by(
@@ -621,7 +623,7 @@ def _partition_by(
     return ddl.PartitionBy(table, ddl.Partitioning(*method, **others))
 
 
-_PARTITIONING: Final[_Table] = _forms({
+_PARTITIONING: Final[_Table] = forms({
     "PARTITION BY SYSTEM_TIME <rest>": _other(*VERSIONED),  # MariaDB's, which distributes the past of rows
     "PARTITION BY <method:method> <interval:interval> [PARTITIONS <count:number>] [SUBPARTITION BY <method>] "
     "[SUBPARTITIONS <number>] <partitions:partition definitions> [UPDATE INDEXES <()>]": _partition_by,
@@ -669,7 +671,7 @@ def _create_table(cursor: Cursor) -> ddl.CreateTable:
     return ddl.CreateTable(table, tuple(clauses), None, has_query, if_not_exists)
 
 
-_ALTERED: Final = _form("[IF EXISTS] <made:table> [WAIT <number>] [NOWAIT]", _same)  # WAIT is MariaDB's
+_ALTERED: Final = form("[IF EXISTS] <made:table> [WAIT <number>] [NOWAIT]", _same)  # WAIT is MariaDB's
 
 
 def _alter_table(cursor: Cursor) -> ddl.Clauses:
@@ -743,7 +745,7 @@ _DISCARDED: Final = _other(
     "partition_maintenance", "it takes rows away, and the log does not have those that come in their place"
 )
 _IMPORTED: Final = _other("partition_maintenance", "it replaces rows with those of a file, which are not in the log")
-_CLAUSES: Final[_Table] = _forms({
+_CLAUSES: Final[_Table] = forms({
     "DROP [COLUMN] [if_exists:IF EXISTS] <name:column> [RESTRICT|CASCADE]": ddl.DropColumn,
     "RENAME COLUMN [if_exists:IF EXISTS] <name:column> TO <new_name:column>": ddl.RenameColumn,
     "CHANGE [COLUMN] [if_exists:IF EXISTS] <name:column> <column:definition> <position:position>": ddl.ModifyColumn,
@@ -866,7 +868,7 @@ _OBJECTS: Final = (
 )
 _ROUTINES: Final = "PROCEDURE, FUNCTION, AGGREGATE FUNCTION, TRIGGER, EVENT, LIBRARY"
 _POLICY: Final = {"PLACEMENT POLICY <more>": _PLACED, "SEQUENCE <more>": _other("sequence")}
-_CREATE: Final[_Table] = _forms({
+_CREATE: Final[_Table] = forms({
     **_POLICY,
     f"{_OBJECTS} <more>": _OTHER,
     f"{_ROUTINES} <program>": _OTHER,
@@ -879,7 +881,7 @@ _CREATE: Final[_Table] = _forms({
 
 _ALTER: Final[_Table] = _by_words({
     "TABLE, ONLINE|OFFLINE TABLE": _alter_table, "IGNORE TABLE, ONLINE IGNORE TABLE": _alter_ignore,
-}) | _forms({
+}) | forms({
     **_POLICY,
     f"{_OBJECTS}, INSTANCE <more>": _OTHER,
     f"{_ROUTINES} <program>": _OTHER,
@@ -888,7 +890,7 @@ _ALTER: Final[_Table] = _by_words({
     "RANGE <more>": _PLACED,
 })  # fmt: skip
 
-_DROP: Final[_Table] = _forms({
+_DROP: Final[_Table] = forms({
     **_POLICY,
     f"{_OBJECTS}, {_ROUTINES}, STATS <more>": _OTHER,
     "VIEW <more>": _other("drop_view"),
@@ -898,8 +900,8 @@ _DROP: Final[_Table] = _forms({
     "INDEX [IF EXISTS] <name:an index> ON <table:table> <...>": partial(ddl.DropKey, kind="drop_index"),
 })  # fmt: skip
 
-_RENAMED: Final = _form("<table:table> TO <new_name:table>", ddl.RenameTable)
-_STATEMENTS: Final[_Table] = _forms({
+_RENAMED: Final = form("<table:table> TO <new_name:table>", ddl.RenameTable)
+_STATEMENTS: Final[_Table] = forms({
     "TRUNCATE [TABLE] <table:table>": ddl.TruncateTable,
     "RENAME TABLE|TABLES [IF EXISTS] <made:renames>": _same,
     "RECOVER TABLE <table:table> <job>": ddl.RecoverTable,

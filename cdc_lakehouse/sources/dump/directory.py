@@ -99,7 +99,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError, Token, name_value, tokenize
-from cdc_lakehouse.changelog.ddl.statements import parse
+from cdc_lakehouse.changelog.ddl.statements import form, forms, parse
 from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DumpCsv, InitialLoad
@@ -384,6 +384,16 @@ _DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", 
 
 # mydumper
 
+_LOADED: Final = form(
+    "[LOCAL] INFILE <string> [REPLACE|IGNORE] INTO TABLE <table> [CHARACTER SET|CHAR SET|CHARSET <charset>]", dict
+)
+_ENCODINGS: Final = forms(
+    {
+        "CONVERT ( @ <token> USING <charset> )": lambda: None,
+        **{f"{function} ( @ <token> )": partial(str, encoding) for function, encoding in _DECODED.items()},
+    }
+)
+
 
 def parse_load_data(statement: str) -> contents.TextNotation:
     """Return the notation of the file that a statement loads. Statements before it, in special comments, are skipped.
@@ -393,14 +403,7 @@ def parse_load_data(statement: str) -> contents.TextNotation:
         if cursor.at_end:
             raise cursor.expected("LOAD DATA")
         cursor.take()
-    cursor.accept("LOCAL")
-    cursor.expect("INFILE")
-    cursor.string("a file")
-    cursor.accept_any(("REPLACE", "IGNORE"))
-    cursor.expect("INTO", "TABLE")
-    cursor.table_name()
-    if cursor.accept_charset():
-        cursor.charset_name()
+    _LOADED(cursor)
     of_values = {"TERMINATED": "\t", "ENCLOSED": "", "ESCAPED": "\\"}
     of_lines = {"STARTING": "", "TERMINATED": "\n"}
     _read_options(cursor, ("FIELDS", "COLUMNS"), of_values)
@@ -415,30 +418,22 @@ def parse_load_data(statement: str) -> contents.TextNotation:
         if cursor.integer() != 1:
             raise cursor.expected("IGNORE 1 LINES")
         cursor.expect("LINES")
-    columns = cursor.enclosed(lambda: _variable(cursor) if cursor.at("@") else cursor.column_name())
-
-    def assigned() -> tuple[str, str]:
-        """Return a column, and the function by which a variable becomes its value."""
+    columns = cursor.enclosed(lambda: cursor.take().text if cursor.accept("@") else cursor.column_name())
+    encoded: dict[str, contents.BinaryNotation] = {}
+    more = cursor.accept("SET")
+    while more:
         column = cursor.column_name()
         cursor.expect("=")
-        function = cursor.expect_any(("CONVERT", *_DECODED), "CONVERT, UNHEX or FROM_BASE64")
-        cursor.expect("(")
-        _variable(cursor)
-        if function == "CONVERT":
-            cursor.expect("USING")
-            cursor.charset_name()
-        cursor.expect(")")
-        return column, function
-
-    functions = cursor.listed(assigned) if cursor.accept("SET") else ()
+        if encoding := cursor.expect_longest(_ENCODINGS, "CONVERT, UNHEX or FROM_BASE64 of a variable")(cursor):
+            encoded[column] = encoding
+        more = cursor.accept(",")
     cursor.accept(";")
     if not cursor.at_end:
         raise cursor.expected("the end")
     separator, quote, terminator = of_values["TERMINATED"], of_values["ENCLOSED"], of_lines["TERMINATED"]
     return contents.TextNotation(
-        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header,
-        encoded={column: _DECODED[function] for column, function in functions if function in _DECODED},
-    )  # fmt: skip
+        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header, encoded=encoded
+    )
 
 
 def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]) -> None:
@@ -450,11 +445,6 @@ def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]
         name = next((name for name in options if cursor.accept(name, "BY")), None)
         if name is not None:
             options[name] = cursor.string()
-
-
-def _variable(cursor: Cursor) -> str:
-    cursor.expect("@")
-    return cursor.take().text
 
 
 _PARTIAL: Final = f"{METADATA}.partial"
