@@ -309,9 +309,11 @@ class Trial:
         # What waits for something that never comes needs no CPU. The machine may be busy.
         timer = threading.Timer(threading.TIMEOUT_MAX if cpu is None else 60 + 10 * cpu, _kill, (child,))
         timer.start()
-        _, status = os.waitpid(child, 0)
-        timer.cancel()
-        _kill(child)
+        try:
+            _, status = os.waitpid(child, 0)
+        finally:
+            timer.cancel()
+            _kill(child)
         shutil.rmtree(directory, ignore_errors=True)
         return os.waitstatus_to_exitcode(status)
 

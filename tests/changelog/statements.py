@@ -25,7 +25,7 @@ import msgspec
 
 from cdc_lakehouse.changelog.ddl.apply import columns_of
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning, TableRef
-from cdc_lakehouse.changelog.ddl.statements import parse
+from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, ColumnType, server_type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableVersion
@@ -63,7 +63,7 @@ def _column(name: str, kind: str = "int", *flags: str) -> SourceColumn:
     numbers = [int(flag[1:]) for flag in flags if flag.startswith("#")]
     return SourceColumn(
         name=name,
-        type=ColumnType.of(kind.replace("_", " ")),
+        type=parse_type(kind) if "(" in kind else ColumnType.of(kind.replace("_", " ")),
         nullable=not {"pk", "!null"} & set(flags),
         primary_key="pk" in flags,
         source_id=numbers[0] if numbers else None,

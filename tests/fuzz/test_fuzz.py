@@ -55,7 +55,7 @@ _NOW: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _TS: Final = 450_000_000_000_000_001
 _MOST: Final = 3000
 _ROUND: Final = 50
-COLUMNS: Final = columns("id:bigint:pk v:varchar t:datetime d:decimal e:enum b:blob f:double j:json")
+COLUMNS: Final = columns("id:bigint:pk v:varchar(20) t:datetime d:decimal(12,2) e:enum('a','b') b:blob f:double j:json")
 
 
 @dataclass(frozen=True)

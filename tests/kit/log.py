@@ -176,6 +176,8 @@ def apply(tables: Tables, entry: Entry) -> None:
                 key: ({c.name: row[origins[c.name]] if origins[c.name] else c.default for c in entry.columns}, then)
                 for key, (row, then) in table.rows.items()
             }
+        case _:
+            raise AssertionError(entry.kind)
 
 
 def _in_partition(table: Table, name: str) -> dict[Key, tuple[Values, int]]:

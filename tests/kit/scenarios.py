@@ -273,6 +273,8 @@ class Player:
             case "unreadable":
                 path = Path(lake.tables()[self._pair(table)].metadata_location.removeprefix("file:"))
                 self._write(path, path.read_bytes()[:200] if more == "cut" else None)
+            case "remove":
+                lake.lake.catalog.drop_table(lake.tables()[self._pair(table)].name())
             case "refuse":
                 database, name = self._pair(more)
                 where = f"OLD.table_name = '{name}' AND OLD.table_namespace = '{lake.name}__{database}'"
@@ -426,8 +428,9 @@ class Player:
         return fold(entries, upto)
 
     def check_plan(self, said: str) -> None:
-        texts = [text for step in self._wanted() for text in step.rest.split(" | ")]
-        assert not (unsaid := [text for text in texts if self._named(text) not in said]), f"{unsaid} of {said}"
+        for step in self._wanted():
+            unsaid = [text for text in step.rest.split(" | ") if self._named(text) not in said]
+            assert step.verb == "plans" and not unsaid, f"line {step.line}, {step.verb}: {unsaid} of {said}"
 
     def _wanted(self) -> list[Step]:
         """What is to be after the run that has been."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ def check_shop(lake: TestLake, only: str = "") -> None:
     """The lake has all tables of the shop whose sink it reads, or only one, with their rows."""
     shop, expected = shop_of(lake.sink), dict[tuple[str, str], dict[str, Any]]()
     for name, table in shop.definitions.items():
-        columns = [{"name": each.name, "type": type_text(each.type)} for each in table.columns]
+        # JSON is compared as text, to the letter.
+        types = ["longtext" if each.type.name == "json" else type_text(each.type) for each in table.columns]
+        columns = [{"name": each.name, "type": kind} for each, kind in zip(table.columns, types, strict=True)]
         cells = [[_cell(row[c.name], c.type) for c in table.columns] for row in shop.content[name].values()]
         expected["shop", name] = {"columns": columns, "rows": cells}
     lake.check(expected, except_for={name for name in expected if only not in ("", name[1])})
@@ -38,7 +39,5 @@ def _cell(text: str | None, kind: ColumnType) -> Any:
             return ",".join(label for place, label in enumerate(kind.elements) if int(text) >> place & 1)
         case "binary" | "varbinary":
             return {"b64": base64.b64encode(text.encode("latin-1")).decode()}
-        case "json":
-            return json.loads(text)
         case _:
             return text

@@ -82,6 +82,7 @@ def test_ranges_are_read_whole_however_they_are_cut(
     kafka: Broker, mixed: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ends with the message by which its bytes are reached, or at its end, and goes on from there."""
+    wait_at_most(monkeypatch, 20)
     rng = random.Random(limit)
     hand_on_often(monkeypatch, rng.choice((1, 7, 10_000)), rng.choice((1, 20_000, 1 << 30)), rng.choice((1, 5, 500)))
     of = source(kafka.bootstrap, mixed)
