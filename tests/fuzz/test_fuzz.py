@@ -73,7 +73,8 @@ def _files(stem: str) -> list[Variant]:
     variants = dict[str, Variant]()
     for case in FILE_CASES:
         record, settings = record_of(case)
-        if case.file.stem != stem or len(record) > _MOST:
+        # What says that it has other columns is never sound.
+        if case.file.stem != stem or len(record) > _MOST or "the file's rows have" in "".join(case.results):
             continue
         of = json.dumps({name: settings.get(name) for name in ("columns", "options", "text", "listed", "escapes")})
         reads = [*readers(case, settings)]
