@@ -92,7 +92,7 @@ class _Lake:
             {"name": f"load{self._number}", "source": source, "namespace": "{feed}", "start_date": start}
         )
         steps = Steps(FeedRun(feed, Lake(self.config), lambda: self.spark))
-        segments = steps.loaded.decoded.segments
+        segments = steps.loaded.segments
         (row,) = steps.run.checkpoints.rows(_AT)
         if row.row_count != rows:
             raise click.ClickException(f"{row.row_count} rows are in the table, {rows} in the dump")

@@ -98,7 +98,7 @@ def _loaded(context: Context, steps: Steps) -> Results:
     """Load the rest of the initial dump, and describe the dump: its tables and files, the point of the change log that
     its rows are of, and how much of it the run loaded."""
     if steps.run.feed.initial is not None:
-        new = totals(as_rows(steps.loaded.decoded.segments))
+        new = totals(as_rows(steps.loaded.segments))
         rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
         known, tables = totals(rows), rows.group_by(["database", "table"]).aggregate([]).num_rows
         numbers: dict[str, Any] = {

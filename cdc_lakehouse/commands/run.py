@@ -456,7 +456,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
-    result.loaded_rows = sum(steps.loaded.decoded.counts["events"].to_pylist())
+    result.loaded_rows = sum(steps.loaded.counts["events"].to_pylist())
     lives = steps.run.history.history.incarnations()
     result.held = {str(table): reason for table, reason in held_by_name(applied.held.items(), lives).items()}
     result.quarantined = steps.run.quarantine.count()

@@ -63,19 +63,13 @@ _Result = TypeVar("_Result")
 
 
 class Decoded(NamedTuple):
-    """What a run decoded, and the numbers of events."""
+    """What a run decoded, and the numbers of events. Of the initial dump also the commit-ts of the rows, None when
+    nothing of it was loaded; `waits` says what the log must reach first: until then nothing is applied."""
 
     segments: tuple[Segment, ...] = ()
     counts: pa.Table = COUNTS.empty_table()
-
-
-class Loaded(NamedTuple):
-    """What a run loaded of the initial dump, and the commit-ts of the rows; nothing when there is none, or no more.
-    `waits` says what the log must reach first: until then nothing is applied."""
-
     commit_ts: int | None = None
     waits: str | None = None
-    decoded: Decoded = Decoded()
 
 
 class Published(NamedTuple):
@@ -86,21 +80,21 @@ class Published(NamedTuple):
     new: bool
 
 
-def load(steps: Steps) -> Loaded:
+def load(steps: Steps) -> Decoded:
     """Load the initial dump into `events`, and publish the first cut at its position."""
     run, dump = steps.run, steps.dump
     if dump is None or not (dump.has_rows_left or run.reload_tables or run.last_cut.checkpoint_ts == BEGINNING):
-        return Loaded()
+        return Decoded()
     if dump.fault is not None:
         # The tables that the dump has something left of are held, and no other. What is in `events` already is counted.
         run.log.warning("%s", dump.fault)
         undefined = dump.undefined()
         names = {(each.segment, each.error_class) for each in undefined}
         run.quarantine.replace(lambda row: (row.segment, row.error_class) in names, undefined, run.clock())
-        return Loaded(decoded=_decode_all(run, dump))
+        return _decode_all(run, dump)
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
-        return Loaded(waits=dump.waits)
+        return Decoded(waits=dump.waits)
     try:
         decoded = _load(run, dump)
         if run.last_cut.checkpoint_ts == BEGINNING:
@@ -111,7 +105,7 @@ def load(steps: Steps) -> Loaded:
         # What no table has taken: all of them are held, or the run ends here.
         unused, run.typed = run.typed, []
         delete_unused(run.lake.catalog.properties, [file for _, part in unused for file in part.files])
-    return Loaded(dump.checkpoint_ts(), None, decoded)
+    return decoded._replace(commit_ts=dump.checkpoint_ts())
 
 
 def land(steps: Steps) -> Landed:

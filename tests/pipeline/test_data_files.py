@@ -331,7 +331,7 @@ class Play:
     def do_load(self, *again: str) -> None:
         self.events.read.clear()
         try:
-            marked = Steps(self.run([f"d.{table}" for table in again])).upto(load).decoded.segments
+            marked = Steps(self.run([f"d.{table}" for table in again])).upto(load).segments
         except SourceError as error:
             self.results.append(self.shown(f"SourceError: {error}"))
             return

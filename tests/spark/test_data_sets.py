@@ -290,7 +290,7 @@ def test_dump_and_log_after_it_give_true_rows(name: str, form: str, load: Callab
     loaded = sum(1 for event in found.lake.machinery("events") if event["op"] == "R")
     assert loaded == sum(found.rows.values())
     before = found.lake.metadata()
-    assert not found.run().loaded.decoded.segments and found.lake.metadata() == before
+    assert not found.run().loaded.segments and found.lake.metadata() == before
 
 
 def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
@@ -435,7 +435,7 @@ def test_table_of_later_dump_begins_again_by_command(
     later = tmp_path / "later"
     dump_of(found.truth, found.last, later)
     found.lake.configure(source={**found.truth.source, "initial": {**found.initial, "uri": str(later)}})
-    assert not found.run(found.stage).loaded.decoded.segments, "what is loaded stays"
+    assert not found.run(found.stage).loaded.segments, "what is loaded stays"
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(home))
