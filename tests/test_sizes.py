@@ -20,7 +20,7 @@ BUDGETS = {
     "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_633, 27),
     "cdc_lakehouse/operate": (1_886, 6),
-    "cdc_lakehouse/pipeline": (5_192, 15),
+    "cdc_lakehouse/pipeline": (5_186, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_968, 18),
     "cdc_lakehouse/*.py": (832, 5),
