@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import dagster as dg
@@ -25,13 +25,14 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.operate.alerts import receiver_label, send
-from cdc_lakehouse.operate.signals import Notification, Problem, find_problems, plan_notifications
+from cdc_lakehouse.operate.signals import Notification, Problem, find_problems
 from cdc_lakehouse.operate.state import FeedState
 from cdc_lakehouse.pipeline.feed_tables import known_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceState, record_look
 
 _RELOAD_SECONDS: Final = 300
+_REMINDER_SECONDS: Final = 24 * 3600
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
@@ -223,13 +224,25 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
                     unread.add((feed.name, of_runs))
                     context.log.error(f"feed {feed.name}: {error}")
 
-        def is_read(problem: Problem) -> bool:
-            return (problem.feed, problem.kind in _OF_DAGSTER) not in unread
-
         def notify(receiver: AlertReceiver, label: str) -> tuple[dict[str, Notification], AlertNotSentError | bool]:
             """Return what the receiver was notified of, and whether it took a message, or why not."""
             known = {key: each for key, each in memory.notified.get(label, {}).items() if each.problem.feed in names}
-            notifications, then = plan_notifications(receiver, problems, is_read, known, now)
+            notifications, then = list[Notification](), dict[str, Notification]()
+            for problem in problems:
+                if receiver.takes(problem.feed, problem.kind):
+                    last = known.get(problem.key)
+                    if last is None or now - last.notified_at >= _REMINDER_SECONDS:
+                        event, since = ("opened", now) if last is None else ("reminder", last.since)
+                        notifications.append(last := Notification(problem, since, now, event))
+                    then[problem.key] = last
+            for key, last in known.items():
+                problem = last.problem
+                if key in then or not receiver.takes(problem.feed, problem.kind):
+                    continue
+                if (problem.feed, problem.kind in _OF_DAGSTER) in unread:
+                    then[key] = last  # It stays open where it cannot be read whether it is over.
+                else:
+                    notifications.append(replace(last, event="over"))
             try:
                 if notifications:
                     send(receiver, notifications)

@@ -1,21 +1,19 @@
 """What of a feed concerns people: each number and each problem once, in `SIGNALS`, for metrics, the status, checks and
-alerts; and which problems are new to a receiver of alerts, over, or still open after a day."""
+alerts."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import AlertReceiver, ProblemKind
+from cdc_lakehouse.config import ProblemKind
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.operate.state import FeedState, TableHealth
 from cdc_lakehouse.pipeline.progress import time_span
-
-REMINDER_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,31 +147,3 @@ def find_problems(state: FeedState, *kinds: ProblemKind) -> list[Problem]:
     """Return the problems that the lake shows, of these kinds or of all."""
     found = [problem for signal in SIGNALS for problem in signal.problems(state)]
     return sorted((each for each in found if not kinds or each.kind in kinds), key=lambda each: each.kind)
-
-
-# --- Notifications ---
-
-
-def plan_notifications(
-    receiver: AlertReceiver, problems: Sequence[Problem], is_known: Callable[[Problem], bool],
-    notified: Mapping[str, Notification], now: float,
-) -> tuple[list[Notification], dict[str, Notification]]:  # fmt: skip
-    """What a receiver is to be told, and what it was told of once it has taken that.
-
-    `is_known` says whether a problem of before would be among `problems` if it were still there; where that could not
-    be read, it stays open. `notified` and the result are by the problems' keys."""
-    notifications, then = list[Notification](), dict[str, Notification]()
-    for problem in problems:
-        if receiver.takes(problem.feed, problem.kind):
-            last = notified.get(problem.key)
-            if last is None or now - last.notified_at >= REMINDER_SECONDS:
-                event, since = ("opened", now) if last is None else ("reminder", last.since)
-                notifications.append(last := Notification(problem, since, now, event))
-            then[problem.key] = last
-    for key, last in notified.items():
-        if key not in then and receiver.takes(last.problem.feed, last.problem.kind):
-            if is_known(last.problem):
-                notifications.append(replace(last, event="over"))
-            else:
-                then[key] = last
-    return notifications, then
