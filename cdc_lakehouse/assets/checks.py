@@ -293,8 +293,7 @@ def table_evaluations(
         "keys_touched": "any" if rows.changed_keys is None else rows.changed_keys,
         "expected": "unknown" if rows.expected is None else "{} written, {} deleted".format(*rows.expected),
     }
-    once, conserved = double == 0, rows.holds
-    return [_result(asset, NO_DUPLICATE_KEYS, once, found), _result(asset, ROWS_CONSERVED, conserved, counted)]
+    return [_result(asset, NO_DUPLICATE_KEYS, double == 0, found), _result(asset, ROWS_CONSERVED, rows.holds, counted)]
 
 
 def hold_evaluation(feed: FeedConfig, name: TableName, reason: str | None) -> dg.AssetCheckResult:

@@ -20,7 +20,7 @@ import functools
 import json
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import dagster as dg
@@ -58,13 +58,10 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_
 
 
 def of_feed(feed: FeedConfig, part: str = "") -> Spec:
-    group = "/".join(filter(None, (feed.group or feed.name, part)))
+    """Return what the assets of a feed, or of a part of it, have in common. Characters of a database's name that a
+    group's name cannot hold are replaced; so two can share a group."""
+    group = "/".join(filter(None, (feed.group or feed.name, re.sub(r"\W", "_", part, flags=re.ASCII))))
     return {"group_name": group, "owners": feed.owners, "tags": feed.tags}
-
-
-def _readable(database: str) -> str:
-    """Return a database's name without characters that a group's name cannot hold; so two can share a group."""
-    return re.sub(r"\W", "_", database, flags=re.ASCII)
 
 
 def _within(minutes: int) -> dg.FreshnessPolicy:
@@ -382,16 +379,12 @@ def _asset(
                 numbers.update(each.metadata)
             else:
                 context.add_asset_metadata(each.metadata, partition_key=each.partition)
-        if followed_by and _in_run(context).isdisjoint(followed_by):
+        if followed_by and context.job_def.asset_layer.selected_asset_keys.isdisjoint(followed_by):
             # Dagster gives assets without dates a separate run: this run updates the tables itself.
             log_step(context, steps, "apply")
         return dg.MaterializeResult(metadata=numbers, data_version=None if is_dated else dg.DataVersion(_VERSION))
 
     return materialize
-
-
-def _in_run(context: dg.AssetExecutionContext) -> Set[dg.AssetKey]:
-    return context.job_def.asset_layer.selected_asset_keys
 
 
 def _tables(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], server: str) -> dg.AssetsDefinition:
@@ -404,11 +397,10 @@ def _tables(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], server: s
             description=f"DDL of {as_markdown(database)} that tables follow: statements and their effect.",
             kinds={server},
             is_required=False,
-            **of_feed(feed, _readable(database)),
+            **of_feed(feed, database),
         )
     for table in tables:
-        name = table.database, table.table
-        settings = feed.settings_of(*name)
+        settings = feed.settings_of(table.database, table.table)
         outputs[keys.output_name("current", table)] = dg.AssetOut(
             key=keys.current_key(feed, table),
             description=f"{as_markdown(str(table))}: one row a key, as of the published checkpoint.",
@@ -416,7 +408,7 @@ def _tables(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], server: s
             metadata=_stored(CurrentTables(lake, feed).identifier(table)),
             freshness_policy=None if settings.freshness_minutes is None else _within(settings.freshness_minutes),
             is_required=False,
-            group_name=settings.group or of_feed(feed, _readable(table.database))["group_name"],
+            group_name=settings.group or of_feed(feed, table.database)["group_name"],
             owners=feed.owners if settings.owners is None else settings.owners,
             tags={**feed.tags, **settings.tags},
         )
@@ -447,7 +439,7 @@ def _tables(lake: Lake, feed: FeedConfig, tables: Sequence[TableName], server: s
             # Only these tables; a cut consists of all tables.
             steps.run.only = frozenset(table for table in tables if keys.current_key(feed, table) in selected)
         for step in ("land", "decode"):
-            log_step(context, steps, step, _in_run(context))
+            log_step(context, steps, step, context.job_def.asset_layer.selected_asset_keys)
         for each in _applied(context, steps, tables, selected):
             if each.asset_key in selected:
                 yield dg.MaterializeResult(asset_key=each.asset_key, metadata=each.metadata)
@@ -492,8 +484,6 @@ class TableDecisions(dg.Config):
 
     def carry_out(self, context: Context, steps: Steps) -> None:
         """Decide about the tables that are known once all changes are decoded."""
-        if not (self.rebuild or self.hold or self.resume):
-            return
         run = steps.run
         steps.decoded  # noqa: B018 - It is taken.
         run.rebuild = tables_named(run, self.rebuild)

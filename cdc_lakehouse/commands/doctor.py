@@ -277,10 +277,8 @@ def _tables(state: FeedState) -> _Shown:
 
 def _expiration(state: FeedState) -> _Shown:
     said, warning = state.source.expiration(state.source_status.checkpoint_ts)
-    if warning is None:
-        return said, None
     advice = "run the feed: it holds the tables that files may be missing from; let it run more often than files expire"
-    return f"{said}; {warning}", advice
+    return (said, None) if warning is None else (f"{said}; {warning}", advice)
 
 
 def _dump(state: FeedState) -> _Shown:

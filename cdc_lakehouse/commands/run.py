@@ -30,17 +30,7 @@ import click
 from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.commands import common
-from cdc_lakehouse.commands.common import (
-    DONE,
-    HELD,
-    Asked,
-    Shown,
-    exit_code,
-    find_home,
-    of_feeds,
-    progress_options,
-    say,
-)
+from cdc_lakehouse.commands.common import DONE, HELD, Asked, Shown, exit_code, of_feeds, progress_options, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, EngineError, PermanentError
@@ -300,7 +290,7 @@ class _Runner:
 
     def __init__(self, config: LakehouseConfig, *, progress: Shown) -> None:
         self._progress: Shown = progress
-        self._config, self._home, self.lake = config, find_home(), Lake(config.lake, config.storage)
+        self._config, self._home, self.lake = config, common.find_home(), Lake(config.lake, config.storage)
         os.environ["DAGSTER_HOME"] = str(self._home)
         self._home.mkdir(parents=True, exist_ok=True)
         if not (settings := self._home / "dagster.yaml").exists():
