@@ -169,7 +169,7 @@ def test_quarantined_row_keeps_bytes_and_first_message(tmp_path: Path, raw: byte
     row = own.Quarantined("s/'%\n", 3, "BadLine", "it's bad", raw, "d", "t", state="open", quarantined_at=NOON)
     assert quarantine().rows == [row]
     (discarded,) = quarantine().discard({row.id, "unknown"}, "ann", "test data", LATER)
-    assert quarantine().discarded() == [discarded] and quarantine().open() == []
+    assert quarantine().rows == [discarded] and quarantine().open() == []
     decision = {"discarded_by": "ann", "discard_reason": "test data", "resolved_at": LATER}
     assert discarded == replace(row, state="discarded", **decision)
     assert (quarantine().count(), quarantine().count("discarded"), quarantine().unresolved()) == (0, 1, [discarded])

@@ -66,12 +66,9 @@ class Quarantine:
     def open(self) -> list[Quarantined]:
         return [row for row in self.rows if row.state == "open"]
 
-    def discarded(self) -> list[Quarantined]:
-        return [row for row in self.rows if row.state == "discarded"]
-
     def has_discarded(self, names: Collection[TableName]) -> bool:
         """Whether a person discarded rows that a table, under one of these names, cannot take."""
-        discarded = (row for row in self.discarded() if row.error_class == BAD_VALUE)
+        discarded = (row for row in self.rows if (row.state, row.error_class) == ("discarded", BAD_VALUE))
         return any(TableName(row.database or "", row.table or "") in names for row in discarded)
 
     def unresolved(self) -> list[Quarantined]:
