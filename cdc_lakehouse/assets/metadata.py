@@ -184,7 +184,6 @@ _EVENT_COLUMNS: Final = {
     SYNTHETIC: "whether it comes after the others of its commit-ts: moved rows, dumps, repairs",
 }
 
-
 EVENTS_SCHEMA: Final = dg.TableSchema([
     dg.TableColumn(each.name, _ICEBERG_TYPES.get(each.type, str(each.type)), _EVENT_COLUMNS[each.name])
     for each in EVENTS

@@ -82,8 +82,6 @@ def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
 ATTEMPT_TAG: Final = "cdc/attempt"
 """On a run that is a retry: its number, from 1."""
-_KILLED: Final = "transient"
-"""The kind of failure of a run that Dagster itself found dead, and that could not record it."""
 _FIRST_WAIT_SECONDS: Final = 60
 _LONGEST_WAIT_SECONDS: Final = 3600
 OWN_JOBS: Final = ("maintenance", "compaction", "verify")
@@ -122,7 +120,8 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
 def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
     """Return when a feed's sensor retries a run that ended at `ended_at`, both in seconds since 1970: one that failed
     transiently or was cancelled. The wait doubles with each attempt. None for any other run."""
-    failed = run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED
+    # A run that Dagster itself found dead could not record its kind of failure.
+    failed = run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, "transient") == "transient"
     if not failed and run.status != dg.DagsterRunStatus.CANCELED:
         return None
     return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** attempt_of(run), _LONGEST_WAIT_SECONDS)
