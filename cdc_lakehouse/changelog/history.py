@@ -79,8 +79,7 @@ class Incarnation:
     def spans(self) -> Iterator[tuple[TableVersion, int | None]]:
         """Yield the versions with rows: events of a version's name belong to it above its `since`, and up to the
         commit-ts with it; None for the current one."""
-        for version, following in itertools.pairwise((*self.versions, None)):
-            assert version is not None
+        for version, following in zip(self.versions, (*self.versions[1:], None), strict=True):
             if version.effect != "drop":
                 yield version, None if following is None else following.commit_ts
 
@@ -195,12 +194,11 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
     renames = [each for each in changes if each.kind in ("statement", "text") and kind_of(each) == "rename_table"]
     if len(renames) < 2:
         return changes
-    waiting = [(live.rename_source(change), change) for change in renames]
-    names = live.names()
+    names: set[TableName | None] = {*live.names()}
     targets = {change.name.folded: change.name for change in renames}
     waiting = [
         (source if source is None or source in names else targets.get(source.folded, source), change)
-        for source, change in waiting
+        for source, change in zip(map(live.rename_source, renames), renames, strict=True)
     ]
     # A source that is unknown, and that no pair renames to, is older than the feed.
     names |= {source for source, _ in waiting if source is not None and source.folded not in targets}
@@ -212,8 +210,7 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
         )
         waiting.remove(ready)
         source, change = ready
-        if source is not None:
-            names.discard(source)
+        names.discard(source)
         names.add(change.name)
         ordered.append(change)
     return [change for change in changes if change not in renames] + ordered

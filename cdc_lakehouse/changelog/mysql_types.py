@@ -376,17 +376,9 @@ Form = Literal["plain", "counted", "long", "hex", "long_bytes"]
 """The form of a value's text in a row's text: as it is, with its length before it, as its MD5; in hexadecimal, as the
 MD5 of its bytes."""
 
-_PLAIN: Final = INTEGERS | TEMPORALS | {"year", "bit", "decimal", "float", "double"}
-
-
-def form_of(column: ColumnType) -> Form | None:
-    """Return the form of a column in the text of a row; None where no text of it is known that both sides can write."""
-    if column.name in _PLAIN:
-        return "plain"
-    if column.name in LABELS | {"char", "varchar"}:
-        return "counted"
-    if column.name in TEXTS or column.name == "json":
-        return "long"
-    if column.name in BLOBS:
-        return "hex" if column.name in ("binary", "varbinary") else "long_bytes"
-    return None
+FORMS: Final[dict[str, Form]] = {
+    **dict.fromkeys(INTEGERS | FLOATS | TEMPORALS | {"year", "bit", "decimal"}, "plain"),
+    **dict.fromkeys(TEXTS | {"json"}, "long"), **dict.fromkeys(LABELS | {"char", "varchar"}, "counted"),
+    **dict.fromkeys(BLOBS, "long_bytes"), **dict.fromkeys(("binary", "varbinary"), "hex"),
+}  # fmt: skip
+"""By the name of a type; it lacks those of which no text is known that both sides can write."""

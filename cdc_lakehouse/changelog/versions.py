@@ -72,8 +72,8 @@ class LiveTables:
         """The names of the tables by their folded names."""
         self.vacated: dict[TableName, int] = {}
         """The commit-ts at which each name was last given up."""
-        self._births: dict[TableName, int] = {}
-        self._loaded: dict[TableName, int] = {}
+        self._births: dict[TableName, tuple[int | None, int]] = {}
+        """By first name, the commit-ts of the last load, and how many incarnations began since."""
         self.lives: dict[str, list[TableVersion]] = {}
         """The versions of each incarnation."""
         self._ended: dict[TableName, list[TableVersion]] = {}
@@ -107,9 +107,8 @@ class LiveTables:
         """Return the id of the next incarnation, numbered by its first name: it is the same whenever the history is
         computed. After a dump's position the numbers begin again at 1, because changes of the log from before it may be
         found after it."""
-        since = self._loaded.get(name) if loaded_ts is None else loaded_ts
-        number = self._births.get(name, 0) + 1 if loaded_ts is None else 1
-        return f"{name.identity}{'' if since is None else f'@{since}'}#{number}"
+        since, births = self._births.get(name, (None, 0)) if loaded_ts is None else (loaded_ts, 0)
+        return f"{name.identity}{'' if since is None else f'@{since}'}#{births + 1}"
 
     def record(self, version: TableVersion) -> None:
         if not version.incarnation:
@@ -117,9 +116,8 @@ class LiveTables:
                 self._dropped[version.name.database.lower()] = version.commit_ts
             return
         if version.incarnation not in self.lives:
-            if version.kind == LOAD:
-                self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
-            self._births[version.name] = self._births.get(version.name, 0) + 1
+            since, births = self._births.get(version.name, (None, 0))
+            self._births[version.name] = (version.commit_ts, 1) if version.kind == LOAD else (since, births + 1)
         self.lives.setdefault(version.incarnation, []).append(version)
         if version.effect == "drop" or (version.effect == "empty" and version.kind == "truncate_table"):
             self._ended.setdefault(version.name.folded, []).append(version)

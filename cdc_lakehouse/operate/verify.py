@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType, Form, form_of
+from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, ColumnType, Form
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, quoted
 from cdc_lakehouse.config import VerifyConfig
@@ -276,7 +276,7 @@ def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buc
     compared, left_out, missing = dict[int, ComparedColumn](), dict[str, str](), list[str]()
     for column in version.columns:
         found, field = declared[column.name.lower()], fields.get(lake_name(column))
-        form = None if found.type is None else form_of(found.type)
+        form = None if found.type is None else FORMS.get(found.type.name)
         if not column.carried or found.virtual:
             left_out[column.name] = "virtual: rows of the log do not have it"
         elif found.type is None or form is None:

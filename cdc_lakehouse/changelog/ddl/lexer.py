@@ -388,9 +388,6 @@ class Cursor:
             self.skip_until(ends)
         return self.text_between(start, self.position)
 
-    def accept_charset(self) -> bool:
-        return self.accept("CHARACTER", "SET") or self.accept("CHAR", "SET") or self.accept("CHARSET")
-
     def charset_name(self) -> str | None:
         """Read the name of a character set or collation in lower case; None for DEFAULT."""
         self.accept("=")

@@ -166,7 +166,10 @@ _NATIONAL: Final = ("nchar", "nvarchar", "national")
 
 _NUMBER_FLAGS: Final = frozenset({"UNSIGNED", "SIGNED", "ZEROFILL"})
 _NUMBERS: Final = INTEGERS | _REALS | {"bit", "year"}
-_CHARSET_WORDS: Final = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": "binary"}
+_CHARSETS: Final[dict[tuple[str, ...], Callable[[Cursor], str | None]]] = _by_words({
+    "ASCII": lambda _: "latin1", "UNICODE": lambda _: "ucs2", "BYTE": lambda _: "binary", "BINARY": lambda _: None,
+    "CHARACTER|CHAR SET, CHARSET": Cursor.charset_name,
+})  # fmt: skip
 
 
 def _read_type(cursor: Cursor) -> ColumnType:
@@ -188,13 +191,8 @@ def _read_type(cursor: Cursor) -> ColumnType:
     while name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
         flags.append(flag.lower())
     charset = "utf8" if declared.startswith(_NATIONAL) else None
-    while name in TEXTS | LABELS:
-        if word := cursor.accept_any(_CHARSET_WORDS):
-            charset = _CHARSET_WORDS[word]
-        elif cursor.accept_charset():
-            charset = cursor.charset_name() or charset
-        elif not cursor.accept("BINARY"):
-            break
+    while name in TEXTS | LABELS and (read := cursor.accept_longest(_CHARSETS)):
+        charset = read(cursor) or charset
     words = " ".join((declared, *flags))
     kind = ColumnType.of(words, length=length, scale=scale, elements=labels, charset=charset)
     return of_bytes(kind) if charset == "binary" else kind

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, form_of, type_change
+from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, LABELS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
@@ -444,7 +444,7 @@ def keys_changed_above(
     parts = [
         in_row(value_text(f"v{n}", source_type, value_format.type_of(types[n]), value_format), form)
         for n, (_, source_type) in enumerate(key)
-        if (form := form_of(source_type)) is not None
+        if (form := FORMS.get(source_type.name)) is not None
     ]
     query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
     for events in reader.read(wanted, commit_ts + 1, END_TS):

@@ -92,7 +92,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -387,12 +387,15 @@ _DECODED: Final[dict[str, contents.BinaryNotation]] = {"FROM_BASE64": "base64", 
 _LOADED: Final = form(
     "[LOCAL] INFILE <string> [REPLACE|IGNORE] INTO TABLE <table> [CHARACTER SET|CHAR SET|CHARSET <charset>]", dict
 )
-_ENCODINGS: Final = forms(
-    {
-        "CONVERT ( @ <token> USING <charset> )": lambda: None,
-        **{f"{function} ( @ <token> )": partial(str, encoding) for function, encoding in _DECODED.items()},
-    }
-)
+_VALUES: Final = forms({
+    "TERMINATED BY <terminator:string>": dict, "ESCAPED BY <escape:string>": dict,
+    "ENCLOSED BY, OPTIONALLY ENCLOSED BY <quote:string>": dict,
+})  # fmt: skip
+_LINES: Final = forms({"STARTING BY <start:string>": dict, "TERMINATED BY <terminator:string>": dict})
+_ENCODINGS: Final = forms({
+    "CONVERT ( @ <token> USING <charset> )": lambda: None,
+    **{f"{function} ( @ <token> )": partial(str, encoding) for function, encoding in _DECODED.items()},
+})  # fmt: skip
 
 
 def parse_load_data(statement: str) -> contents.TextNotation:
@@ -404,14 +407,18 @@ def parse_load_data(statement: str) -> contents.TextNotation:
             raise cursor.expected("LOAD DATA")
         cursor.take()
     _LOADED(cursor)
-    of_values = {"TERMINATED": "\t", "ENCLOSED": "", "ESCAPED": "\\"}
-    of_lines = {"STARTING": "", "TERMINATED": "\n"}
-    _read_options(cursor, ("FIELDS", "COLUMNS"), of_values)
-    if (escape := of_values["ESCAPED"]) != "\\":
+    # The defaults of MySQL.
+    values, lines = {"terminator": "\t", "quote": "", "escape": "\\"}, {"start": "", "terminator": "\n"}
+    if cursor.accept_any(("FIELDS", "COLUMNS")):
+        while read := cursor.accept_longest(_VALUES):
+            values |= read(cursor)
+    if (escape := values["escape"]) != "\\":
         # Decoders support no other, and without one mydumper's text is ambiguous.
         raise cursor.error(f"values are escaped by {escape!r}, which is not read")
-    _read_options(cursor, ("LINES",), of_lines)
-    if start := of_lines["STARTING"]:
+    if cursor.accept("LINES"):
+        while read := cursor.accept_longest(_LINES):
+            lines |= read(cursor)
+    if start := lines["start"]:
         raise cursor.error(f"lines start by {start!r}, which is not read")
     header = cursor.accept("IGNORE")
     if header:
@@ -430,21 +437,10 @@ def parse_load_data(statement: str) -> contents.TextNotation:
     cursor.accept(";")
     if not cursor.at_end:
         raise cursor.expected("the end")
-    separator, quote, terminator = of_values["TERMINATED"], of_values["ENCLOSED"], of_lines["TERMINATED"]
     return contents.TextNotation(
-        columns, separator.encode(), quote.encode(), terminator=terminator.encode(), header=header, encoded=encoded
-    )
-
-
-def _read_options(cursor: Cursor, words: Container[str], options: dict[str, str]) -> None:
-    """Replace MySQL's defaults by the strings that follow one of the words, in any order."""
-    name = cursor.accept_any(words)
-    while name is not None:
-        if cursor.at("OPTIONALLY", "ENCLOSED"):
-            cursor.take()
-        name = next((name for name in options if cursor.accept(name, "BY")), None)
-        if name is not None:
-            options[name] = cursor.string()
+        columns, values["terminator"].encode(), values["quote"].encode(), terminator=lines["terminator"].encode(),
+        header=header, encoded=encoded,
+    )  # fmt: skip
 
 
 _PARTIAL: Final = f"{METADATA}.partial"
