@@ -214,7 +214,9 @@ def _fitting(initial: InitialLoad, info: ValidationInfo) -> InitialLoad:
     is_of_canal = info.data["type"] == "canal"
     if is_of_canal and initial.start_ts is not None:
         raise ValueError("start_ts is a changefeed's: of Canal, log_starts_at_dump says that it was started there")
-    if initial.log_starts_at_dump and not is_of_canal:
+    # A topic of another format has no commit-ts: `KafkaSource` says what to do.
+    is_of_ticdc = info.data.get("format", "ticdc-canal-json") == "ticdc-canal-json"
+    if initial.log_starts_at_dump and is_of_ticdc and not is_of_canal:
         raise ValueError("log_starts_at_dump is of Canal: of a changefeed, start_ts says where it began")
     return initial
 

@@ -315,8 +315,10 @@ def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buc
                 found = connection.execute(statement)
                 while rows := found.fetchmany(_BATCH_ROWS):
                     yield from rows
-            finally:
+            except Exception:  # Where it is closed before its end, the database is closed too.
                 connection.unregister(_ROWS)
+                raise
+            connection.unregister(_ROWS)
 
     source = Side(0, database_sql, name.quoted, database.stream, columns, len(key), buckets)
     return ComparedTable(life, source, Side(1, value_parsing, _ROWS, query_lake, columns, len(key), buckets), left_out)

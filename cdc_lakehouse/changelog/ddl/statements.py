@@ -264,7 +264,9 @@ def _read_key(cursor: Cursor, table: ddl.TableRef) -> ddl.TableClause | None:
 
 def _read_key_name(cursor: Cursor) -> str | None:
     cursor.accept("IF", "NOT", "EXISTS")
-    unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
+    after = cursor.next_token
+    is_type = cursor.at("TYPE") and after.kind == "word" and after.text.upper() not in ("ON", "TYPE", "USING")
+    unnamed = cursor.at("(") or cursor.at("USING") or is_type
     name = None if unnamed else cursor.name("an index")
     if cursor.accept_any(("USING", "TYPE")):
         cursor.name("an index type")
