@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_947, 9),
-    "cdc_lakehouse/changelog": (4_520, 15),
+    "cdc_lakehouse/changelog": (4_522, 15),
     "cdc_lakehouse/commands": (4_096, 17),
-    "cdc_lakehouse/config": (1_687, 7),
+    "cdc_lakehouse/config": (1_689, 7),
     "cdc_lakehouse/decoders": (4_924, 19),
     "cdc_lakehouse/lake": (9_630, 27),
-    "cdc_lakehouse/operate": (1_856, 6),
+    "cdc_lakehouse/operate": (1_858, 6),
     "cdc_lakehouse/pipeline": (5_186, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_964, 18),
