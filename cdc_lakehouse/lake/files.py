@@ -226,11 +226,6 @@ _Entry = Mapping[str, Any]
 what its writer did not know is missing."""
 
 
-def column(field_id: int) -> str:
-    """Return the name of a field's column in the tables that `read_rows` yields."""
-    return f"f{field_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A data file of a table, and the deletes of its rows: a deletion vector, or files of positions.
@@ -410,26 +405,29 @@ def read_rows(
     io: FileIO,
     file: StoredFile,
     schema: Schema,
-    field_ids: Sequence[int],
-    *,
-    between: Mapping[int, Range] | None = None,
-    as_dictionaries: Collection[int] = (),
+    names: Sequence[str],
+    between: Mapping[str, Range] | None = None,
+    as_dictionaries: Collection[str] = (),
 ) -> Iterator[pa.Table]:
-    """Read the live rows of a file, in the file's order, as tables with one column `f{field_id}` for each field, and
-    `position` (int64).
+    """Read the live rows of a file, in the file's order, as tables with the columns `names` of the schema, and last
+    `position` (int64), whose name can be that of a column.
 
     Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
-    holds its field's initial default. `between` holds ranges of values by field id: row groups that have no value in
-    one of them by Parquet's statistics are skipped (rows outside the range can still appear, and NULLs can be missing).
-    The fields in `as_dictionaries`, strings of low cardinality, are returned as Arrow dictionaries where the file
-    stores them, which costs a fifth of the time. Raises ValueError for a field that the schema lacks.
+    holds its field's initial default. `between` holds ranges of values by the names of columns: nothing is read where
+    the file's bounds exclude one of them, and row groups that have no value in one of them by Parquet's statistics are
+    skipped (rows outside the range can still appear, and NULLs can be missing). The columns in `as_dictionaries`,
+    strings of low cardinality whose names in the file are the same, are returned as Arrow dictionaries where the file
+    stores them, which costs a fifth of the time. Raises ValueError for a column that the schema lacks.
     """
-    top_level = {each.field_id: each for each in schema.fields}
-    if unknown := {*field_ids, *(between or ())} - top_level.keys():
-        raise ValueError(f"the schema has no column with field id {min(unknown)}")
-    fields = [top_level[field_id] for field_id in field_ids]
+    top_level = {each.name: each for each in schema.fields}
+    if unknown := {*names, *(between or {})} - top_level.keys():
+        raise ValueError(f"the schema has no column {min(unknown)}")
+    fields = [top_level[name] for name in names]
+    within = {top_level[name].field_id: ends for name, ends in (between or {}).items()}
+    if not may_hold(file, schema, within):
+        return
     deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
-    dictionaries = [schema.find_column_name(id) for id in as_dictionaries]
+    dictionaries = [name for name in as_dictionaries if name in names]
     with (
         io.new_input(file.path).open() as stream,
         pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
@@ -437,11 +435,9 @@ def read_rows(
         # By field id the name and the first leaf column.
         leaves = itertools.accumulate((_leaves(each.type) for each in parquet.schema_arrow), initial=0)
         columns = {_field_id(each): (each.name, leaf) for each, leaf in zip(parquet.schema_arrow, leaves, strict=False)}
-        wanted = [columns[id] for id in field_ids if id in columns]
-        names = [name for name, _ in wanted]
-        ranges = [
-            (columns[id][1], top_level[id].field_type, ends) for id, ends in (between or {}).items() if id in columns
-        ]
+        wanted = [columns[each.field_id] for each in fields if each.field_id in columns]
+        stored = [name for name, _ in wanted]
+        ranges = [(columns[id][1], schema.find_type(id), ends) for id, ends in within.items() if id in columns]
         start = 0
         for number in range(parquet.num_row_groups):
             group = parquet.metadata.row_group(number)
@@ -452,8 +448,8 @@ def read_rows(
                 continue
             size = sum(group.column(leaf).total_uncompressed_size for _, leaf in wanted)
             most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
-            for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
-                rows = _typed(batch, fields, position, as_dictionaries)
+            for batch in parquet.iter_batches(most, row_groups=[number], columns=stored, use_threads=False):
+                rows = _typed(batch, fields, position, dictionaries)
                 first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
                 if first < last:
                     live = np.ones(rows.num_rows, dtype=np.bool_)
@@ -461,26 +457,6 @@ def read_rows(
                     rows = rows.filter(pa.array(live))
                 yield rows
                 position += batch.num_rows
-
-
-def read_columns(
-    io: FileIO,
-    file: StoredFile,
-    schema: Schema,
-    names: Sequence[str],
-    between: Mapping[str, Range] | None = None,
-    as_dictionaries: Collection[str] = (),
-) -> Iterator[pa.Table]:
-    """Read as `read_rows` does, by the names of columns: yield tables with these columns and `position`, and none where
-    the file's bounds exclude it."""
-    between = between or {}
-    if not may_hold(file, schema, between):
-        return
-    ids = {name: schema.find_field(name).field_id for name in (*names, *between)}
-    ranges = {ids[name]: ends for name, ends in between.items()}
-    texts = [ids[name] for name in as_dictionaries if name in names]
-    for rows in read_rows(io, file, schema, [ids[name] for name in names], between=ranges, as_dictionaries=texts):
-        yield rows.rename_columns([*names, POSITION])
 
 
 def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range | None]) -> Iterator[pa.Table]:
@@ -492,7 +468,7 @@ def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range
     for file in live_files(table, list(ids.values())):
         if any(ids[name] in file.filled for name in between.keys() - ranges.keys()):
             continue
-        for rows in read_columns(table.io, file, schema, columns, ranges):
+        for rows in read_rows(table.io, file, schema, columns, ranges):
             for name, ends in between.items():
                 value = pc.field(name)
                 rows = rows.filter(value.is_null() if ends is None else (value >= ends[0]) & (value <= ends[1]))
@@ -524,20 +500,20 @@ def _raw_value(type: IcebergType, raw: Any) -> Any:
 
 
 def _typed(
-    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[int] = ()
+    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[str]
 ) -> pa.Table:
     # Columns are found by id: a name with a dot selects more than its own column.
     by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
-    columns: dict[str, pa.Array] = {}
+    columns: list[pa.Array] = []
     for each in fields:
         type = schema_to_pyarrow(each.field_type, include_field_ids=False)
         stored = by_id.get(each.field_id)
         if stored is None:
             stored = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
-        as_it_is = stored.type == type or each.field_id in as_dictionaries
-        columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
-    columns[POSITION] = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
-    return pa.table(columns)
+        as_it_is = stored.type == type or each.name in as_dictionaries
+        columns.append(stored if as_it_is else stored.cast(type))
+    columns.append(pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64)))
+    return pa.table(columns, [*(each.name for each in fields), POSITION])
 
 
 # --- Writing ---

@@ -26,7 +26,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.faults import engine_fault
-from cdc_lakehouse.lake.files import column, live_files, read_rows
+from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import (
     BATCH,
     CHECKPOINT_TS,
@@ -67,11 +67,10 @@ def duplicate_keys(table: Table, *, of_batch: bool = False) -> tuple[int, int, t
     if of_batch and batch.written <= batch.after * _LARGE_BATCH:
         made, _ = _last_batch(table)
         added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
-        ids = [table.schema().find_field(name).field_id for name in key]
         parts = [
-            rows.select([column(id) for id in ids]).rename_columns(list(key))
+            rows.select([*range(len(key))])
             for file in live_files(table, (), added_by=added)
-            for rows in read_rows(table.io, file, table.schema(), ids)
+            for rows in read_rows(table.io, file, table.schema(), key)
         ]
     if any(map(len, parts)):
         written, near = pa.concat_tables(parts), AlwaysTrue()

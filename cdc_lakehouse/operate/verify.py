@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.types import NestedField
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
@@ -40,7 +41,6 @@ from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import keys_changed_above
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import lake_name
-from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.files import live_files, read_rows
 from cdc_lakehouse.lake.names import FEED, INCARNATION
 from cdc_lakehouse.operate.state import held_by_name
@@ -57,13 +57,13 @@ _BATCH_ROWS: Final = 1000
 
 
 class ComparedColumn(NamedTuple):
-    """A compared column of the history, its type in the source, its form in a row's text, the id of its field in the
-    lake, and the expressions of its text in the source and in the lake."""
+    """A compared column of the history, its type in the source, its form in a row's text, its field in the lake,
+    and the expressions of its text in the source and in the lake."""
 
     own: Column
     type: ColumnType
     form: Form
-    field: int
+    field: NestedField
     texts: tuple[str, str]
 
 
@@ -285,10 +285,11 @@ def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buc
         elif field is None:
             missing.append(lake_name(column))
         else:
-            id, kind = field.field_id, iceberg_name(field.field_type)
             text = database_sql.value_text(quoted(found.name), found.type, zero_dates=form_of_log.zero_dates)
-            value = value_parsing.value_text(column_of_field(id), found.type, kind, form_of_log)
-            compared[column.id] = ComparedColumn(column, found.type, form, id, (text, value))
+            value = value_parsing.value_text(
+                f"f{field.field_id}", found.type, iceberg_name(field.field_type), form_of_log
+            )
+            compared[column.id] = ComparedColumn(column, found.type, form, field, (text, value))
     if not (key := key_columns(run.feed, version)):
         raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
     if unfit := [column.name for column in key if column.name in left_out]:
@@ -299,14 +300,14 @@ def _compared_table(run: FeedRun, database: SourceDatabase, name: TableName, buc
 
     def query_lake(statement: str) -> Generator[tuple[Any, ...]]:
         """Yield the rows of a statement over those of the snapshot, by the name `_ROWS`."""
-        ids = [column.field for column in columns]
-        types = [schema_to_pyarrow(schema.find_field(id).field_type, include_field_ids=False) for id in ids]
-        arrow = pa.schema(zip(map(column_of_field, ids), types, strict=True))
+        read = [column.field for column in columns]
+        types = [schema_to_pyarrow(each.field_type, include_field_ids=False) for each in read]
+        arrow = pa.schema([(f"f{each.field_id}", type) for each, type in zip(read, types, strict=True)])
         batches = (
             batch
             for file in (live_files(table, (), snapshot=snapshot) if snapshot is not None else ())
-            for rows in read_rows(table.io, file, schema, ids)
-            for batch in rows.select(arrow.names).cast(arrow).to_batches()
+            for rows in read_rows(table.io, file, schema, [each.name for each in read])
+            for batch in rows.select([*range(len(read))]).rename_columns(arrow.names).cast(arrow).to_batches()
         )
         reader = pa.RecordBatchReader.from_batches(arrow, batches)
         with sql.database() as connection:

@@ -96,8 +96,8 @@ def written(path: Path, schema: Schema, rows: pa.Table, **properties: str) -> fi
     return stored(files.write_file(IO, str(path), schema, rows, names))
 
 
-def read(file: files.StoredFile, schema: Schema, field_ids: Sequence[int], **options: Any) -> list[dict[str, Any]]:
-    return [row for part in files.read_rows(IO, file, schema, field_ids, **options) for row in part.to_pylist()]
+def read(file: files.StoredFile, schema: Schema, names: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+    return [row for part in files.read_rows(IO, file, schema, names, **options) for row in part.to_pylist()]
 
 
 @settings(max_examples=40)
@@ -116,11 +116,9 @@ def test_rows_are_read_as_written_and_found_by_their_bounds(
     file, metrics = stored(text), json.loads(text)
     assert (file.record_count, file.size) == (len(rows), path.stat().st_size)
     assert len(metrics["split-offsets"]) == -(-len(rows) // int(group))
-    ids = {field.name: field.field_id for field in SCHEMA.fields}
-    assert read(file, SCHEMA, [*ids.values()]) == [
-        {**{files.column(id): row[name] for name, id in ids.items()}, "position": number}
-        for number, row in enumerate(rows)
-    ]
+    names = [field.name for field in SCHEMA.fields]
+    expected = [{**{name: row[name] for name in names}, "position": number} for number, row in enumerate(rows)]
+    assert read(file, SCHEMA, names) == expected
     nulls = dict(zip(*metrics["null-value-counts"].values(), strict=True))
     for field in ORDERED:
         name, id = field.name, field.field_id
@@ -132,7 +130,8 @@ def test_rows_are_read_as_written_and_found_by_their_bounds(
         low, high = sorted([other[name], values[0] if values else other[name]])
         for ends in ((low, high), (None, high), (low, None), *((value, value) for value in values[:2])):
             wanted = [v for v in values if (ends[0] is None or v >= ends[0]) and (ends[1] is None or v <= ends[1])]
-            seen = [row[files.column(id)] for row in read(file, SCHEMA, [id], between={id: ends})]
+            # By the statistics of row groups alone.
+            seen = [row[name] for row in read(replace(file, bounds={}), SCHEMA, [name], between={name: ends})]
             assert all(value in seen for value in wanted) and (files.may_hold(file, SCHEMA, {id: ends}) or not wanted)
 
 
@@ -189,8 +188,8 @@ def test_deletes_are_read_alike_and_take_over_earlier_ones(
         read_by_pyiceberg = pyiceberg_io._read_deletes(IO, known)
         assert {of: set(found.to_pylist()) for of, found in read_by_pyiceberg.items()} == {name: gone}
     if file.deletes[0].place is not None:
-        expected = [{"f1": 2 * n, "position": n} for n in range(1000) if n not in gone]
-        assert read(replace(real, deletes=file.deletes), schema, [1]) == expected
+        expected = [{"id": 2 * n, "position": n} for n in range(1000) if n not in gone]
+        assert read(replace(real, deletes=file.deletes), schema, ["id"]) == expected
 
 
 def test_damaged_vector_is_seen(tmp_path: Path) -> None:
@@ -257,12 +256,14 @@ def test_file_may_contain_what_its_bounds_do(
     file = written(tmp_path / "a", schema, pa.table({"a": values}), row_group_limit="2")
     assert [files.may_hold(file, schema, {"a": ends}) for ends in inside] == [True] * len(inside)
     for ends in outside:
-        assert not files.may_hold(file, schema, {"a": ends}) and read(file, schema, [1], between={1: ends}) == []
+        assert not files.may_hold(file, schema, {"a": ends})
+        # By its bounds, and by the statistics of row groups.
+        assert all(read(each, schema, ["a"], between={"a": ends}) == [] for each in (file, replace(file, bounds={})))
     assert bool(file.bounds) == bool(outside)
 
 
 ODD_NAMES = ["a", "a.b", "a_x2Eb", "a b", 'q"uo`te\'', "1", "_1", "订单", "é", "e\u0301", "a.b.c", "list.element",
-             "n" * 64, "😀" * 32, "\\", "%", "A", ";drop"]  # fmt: skip
+             "n" * 64, "😀" * 32, "\\", "%", "A", ";drop", "position"]  # fmt: skip
 
 
 def test_any_name_is_the_name_of_a_column(tmp_path: Path) -> None:
@@ -271,8 +272,9 @@ def test_any_name_is_the_name_of_a_column(tmp_path: Path) -> None:
     mode = {"write.metadata.metrics.column.a.b": "counts", "write.metadata.metrics.column.%": "none"}
     text = files.write_file(IO, str(tmp_path / "a"), schema, rows, mode)
     file = stored(text)
-    (part,) = files.read_rows(IO, file, schema, range(1, len(ODD_NAMES) + 1))
-    assert part.to_pylist()[0] == {**{f"f{n}": n for n in range(1, len(ODD_NAMES) + 1)}, "position": 0}
+    (part,) = files.read_rows(IO, file, schema, ODD_NAMES)
+    assert part.column_names == [*ODD_NAMES, "position"]
+    assert [each[0].as_py() for each in part.columns] == [*range(1, len(ODD_NAMES) + 1), 0]
     without = {ODD_NAMES.index(name) + 1 for name in ("a.b", "%")}
     assert set(file.bounds) == set(range(1, len(ODD_NAMES) + 1)) - without
     counted = set(json.loads(text)["value-counts"]["keys"])
@@ -290,8 +292,8 @@ def test_dates_that_python_does_not_have_are_written_and_bounded(tmp_path: Path)
     })  # fmt: skip
     file = written(tmp_path / "a", schema, rows)
     assert files.may_hold(file, schema, {"d": (datetime.date(2020, 1, 1),) * 2})
-    (part,) = files.read_rows(IO, file, schema, [1, 2], between={1: (datetime.date(2020, 1, 1), None)})
-    assert part.column("f2").cast(pa.int64()).to_pylist() == [-(2**62), 2**62]
+    (part,) = files.read_rows(IO, file, schema, ["d", "t"], between={"d": (datetime.date(2020, 1, 1), None)})
+    assert part.column("t").cast(pa.int64()).to_pylist() == [-(2**62), 2**62]
 
 
 @pytest.mark.parametrize(
@@ -331,11 +333,11 @@ def test_wide_rows_are_read_few_at_a_time(tmp_path: Path) -> None:
     schema = schema_of(a="long", b="string")
     rows = pa.table({"a": range(40), "b": [f"{number:07d}" * 150_000 for number in range(40)]})
     file = written(tmp_path / "a", schema, rows)
-    parts = list(files.read_rows(IO, file, schema, [1, 2]))
+    parts = list(files.read_rows(IO, file, schema, ["a", "b"]))
     assert len(parts) > 2 and max(part.nbytes for part in parts) <= 17 << 20
     assert [row["position"] for part in parts for row in part.to_pylist()] == [*range(40)]
-    assert pa.concat_tables(parts).column(files.column(2)).cast(pa.string()).equals(rows.column("b"))
-    (part,) = files.read_rows(IO, file, schema, [1])
+    assert pa.concat_tables(parts).column("b").cast(pa.string()).equals(rows.column("b"))
+    (part,) = files.read_rows(IO, file, schema, ["a"])
     assert part.num_rows == 40
 
 
@@ -356,11 +358,11 @@ def test_columns_of_repeated_texts_are_the_same_however_they_come(tmp_path: Path
         for table in tables:
             writer.write(table)
         text = json.loads(writer.close())
-        found.append(pa.concat_tables(files.read_rows(IO, stored(json.dumps(text)), schema, [1, 2, 3])))
+        found.append(pa.concat_tables(files.read_rows(IO, stored(json.dumps(text)), schema, ["a b", "c", "n"])))
         assert text["null-value-counts"] == {"keys": [1, 2, 3], "values": [3, 8, 9]}
         assert bytes.fromhex(text["upper-bounds"]["values"][0]).decode() == "\U0001f600"
     assert found[0].equals(found[1])
-    assert found[0].column(files.column(1)).to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
+    assert found[0].column("a b").to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
 
 
 def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
@@ -371,9 +373,9 @@ def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
     for part in ([1, 2], [10, 20], [30]):
         table.append(pa.table({"a": part, "b": [str(each) for each in part]}))
     live = files.live_files(table)
-    assert {row["f1"] for file in live for row in read(file, table.schema(), [1])} == {1, 2, 10, 20, 30}
+    assert {row["a"] for file in live for row in read(file, table.schema(), ["a"])} == {1, 2, 10, 20, 30}
     (found,) = [file for file in live if files.may_hold(file, table.schema(), {"a": (15, 25)})]
-    assert [row["f2"] for row in read(found, table.schema(), [2])] == ["10", "20"]
+    assert [row["b"] for row in read(found, table.schema(), ["b"])] == ["10", "20"]
     assert all(file.size == Path(file.path.removeprefix("file://")).stat().st_size for file in live)
     assert {id for file in files.live_files(table, [2]) for id in file.bounds} == {2}
     assert all(file.bounds == {} for file in files.live_files(table, []))

@@ -214,11 +214,11 @@ def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_an_empty_part(*of: Any) -> Iterator[pa.Table]:
-        for rows in read_columns(*of):
+        for rows in read_rows(*of):
             yield from (rows.slice(0, 0), rows)  # All of a part's rows are deleted.
 
-    one, read_columns = LogPartition("orders", 0), table.lake_files.read_columns
-    monkeypatch.setattr(table.lake_files, "read_columns", with_an_empty_part)
+    one, read_rows = LogPartition("orders", 0), table.lake_files.read_rows
+    monkeypatch.setattr(table.lake_files, "read_rows", with_an_empty_part)
     chunks: list[Chunk] = [[(one, n, batch, 0, b"v") for n in of] for batch, of in ((2, (10, 11, 12)), (1, (5, 6)))]
     (rows,) = read(Log(tmp_path, [chunks]).shares([table.PartitionRecords(one, 2, 10, 5, 1, 5)])).values()
     assert [(row["offset"], row["is_before"]) for row in rows] == [

@@ -65,10 +65,10 @@ class TransactedTable:
         return lake_files.live_files(self.table)
 
     def read(self, *files: lake_files.StoredFile, **options: Any) -> list[dict[str, Any]]:
-        """Rows as the project's own reader has them, by the ids of their fields."""
+        """Rows as the project's own reader has them."""
         table = self.table
-        ids = [field.field_id for field in table.schema().fields]
-        parts = (lake_files.read_rows(table.io, file, table.schema(), ids, **options) for file in files)
+        names = [field.name for field in table.schema().fields]
+        parts = (lake_files.read_rows(table.io, file, table.schema(), names, **options) for file in files)
         return [row for part in itertools.chain.from_iterable(parts) for row in part.to_pylist()]
 
     def path(self, ending: str) -> str:
@@ -92,12 +92,10 @@ class TransactedTable:
     def delete(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[list[str], list[str]]:
         """The vectors with which the wanted rows are deleted too, and those that they replace."""
         table = self.table
-        fields = table.schema().fields
         bitmaps: dict[str, BitMap64] = {}
         replaced: list[str] = []
         for file in self.files:
-            named = (({field.name: row[f"f{field.field_id}"] for field in fields}, row) for row in self.read(file))
-            positions = BitMap64(row["position"] for names, row in named if wanted(names))
+            positions = BitMap64(row["position"] for row in self.read(file) if wanted(row))
             if positions:
                 positions |= lake_files.read_deleted(table.io, file)
                 replaced += [each.content_file for each in file.deletes]
@@ -113,7 +111,7 @@ class TransactedTable:
         columns = table.schema().fields
         by_spark = [row.asDict() for row in self.spark.table(self.identifier.sql).collect()]
         by_pyiceberg = table.scan().to_arrow().to_pylist()
-        own = [{column.name: row[f"f{column.field_id}"] for column in columns} for row in self.read(*self.files)]
+        own = [{column.name: row[column.name] for column in columns} for row in self.read(*self.files)]
         first, *others = (sorted(rows, key=repr) for rows in (by_spark, by_pyiceberg, own))
         for other in others:
             assert other == first
@@ -358,18 +356,13 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
     table.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
     table.sql("DELETE FROM {t} WHERE id = 1")
     iceberg = table.table
-    ids = {field.name: field.field_id for field in iceberg.schema().fields}
-    seen = {
-        row[f"f{ids['id']}"]: {short: row[f"f{ids[names[short]]}"] for short in VALUES}
-        for row in table.read(*table.files)
-    }
+    seen = {row["id"]: {short: row[names[short]] for short in VALUES} for row in table.read(*table.files)}
     assert seen == {n: {short: values[n] for short, (_, values, _) in VALUES.items()} for n in (0, 2)}
     for short, (_, values, _) in VALUES.items():
-        field = iceberg.schema().find_field(names[short])
         for n in (0, 2):
-            ends = {field.field_id: (values[n], values[n])}
+            ends = {names[short]: (values[n], values[n])}
             likely = [file for file in table.files if lake_files.may_hold(file, iceberg.schema(), ends)]
-            assert values[n] in [row[f"f{field.field_id}"] for row in table.read(*likely, between=ends)]
+            assert values[n] in [row[names[short]] for row in table.read(*likely, between=ends)]
 
 
 def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:

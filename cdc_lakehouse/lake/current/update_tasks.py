@@ -50,13 +50,12 @@ from cdc_lakehouse.lake.files import (
     POSITION,
     ROW_GROUP_BYTES,
     DataFileWriter,
+    Range,
     StoredFile,
-    may_hold,
     new_path,
     read_rows,
     write_file,
 )
-from cdc_lakehouse.lake.files import column as column_of_field
 from cdc_lakehouse.lake.tables.events import EventReader
 
 if TYPE_CHECKING:
@@ -256,11 +255,11 @@ class TableUpdate:
         return UpdatedTable(self.table_no, self.name, failure=failure)
 
     def stored_value(self, column: Column, target: Target | None = None) -> str:
-        """Return the value of a column in an existing row (`f<field id>`, as in `read_rows`): the current one, or that
+        """Return the value of a column in an existing row (`f<field id>`): the current one, or that
         of another target."""
         target = target or self.target
         if column.id in self.stored.fields:
-            value = column_of_field(self.stored.fields[column.id])
+            value = f"f{self.stored.fields[column.id]}"
             types = target.types(column.id)[self.stored.version]
         else:
             value, types = target.default(column.id)
@@ -649,7 +648,7 @@ class _Task:
             # A later statement finds the rows that this one leaves.
             condition = sql.when(gone, "true", sql.when(f"NOT {gone}", condition))
         query = f"SELECT file_no, position, {condition} AS gone FROM stored"
-        found = self._of_stored(query, range(len(stored.files)), columns)
+        found = self._of_stored(query, columns)
         return self._grouped(where(found, update.emptied_now[0].known(found.column("gone"))))
 
     def _positions(self, events: pa.Table) -> dict[str, BitMap64]:
@@ -665,7 +664,7 @@ class _Task:
         keys = sql.query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
         conditions: list[str] = []
         # The ends of the parts of the keys, by field id, where the files hold the same values.
-        between: dict[int, tuple[Any, Any]] = {}
+        between: dict[int, Range] = {}
         for n, column in enumerate(update.key):
             collides = value_parsing.may_collide(column.type, update.target.value_format)
             operator = "IS NOT DISTINCT FROM" if collides else "="
@@ -675,10 +674,8 @@ class _Task:
             if field is not None and comparable and not part.null_count:
                 is_same = len(update.target.types(column.id)[update.stored.version]) == 1
                 between |= {field: tuple(pc.min_max(part).as_py().values())} if is_same else {}
-        schema = update.stored.schema
-        places = [n for n, file in enumerate(update.stored.files) if may_hold(file, schema, between)]
         query = f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}"
-        return self._grouped(self._of_stored(query, places, update.key, between, keys=keys))
+        return self._grouped(self._of_stored(query, update.key, between, keys=keys))
 
     def _stored_values(self, positions: Mapping[str, BitMap64], target: Target) -> pa.Table:
         """Read rows at positions of files, by the path of the file: `b<id>`, the target's value of each column, and
@@ -690,7 +687,7 @@ class _Task:
         for file in stored.files:
             if file.path in positions:
                 wanted = np.array(positions[file.path].to_array(), dtype=np.int64)
-                for rows in read_rows(self._io, file, stored.schema, [*stored.fields.values()]):
+                for rows in self._read(file, [*stored.fields.values()]):
                     own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
                     if own.num_rows:
                         parts = sql.query(f"SELECT {', '.join(keys)} FROM stored", stored=own)
@@ -706,7 +703,7 @@ class _Task:
         changed: dict[str, tuple[str, Any, Sequence[ColumnType]]] = {}
         for name, column in wanted.items():
             if (field := stored.fields.get(column.id)) is not None:
-                current[name] = given[column_of_field(field)]
+                current[name] = given[f"f{field}"]
                 # A partition that was emptied long ago has an older target than the rows.
                 types = target.types(column.id).get(stored.version, (column.type,))
                 type_now = iceberg_name(stored.schema.find_field(field).field_type)
@@ -719,17 +716,16 @@ class _Task:
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
-        self, query: str, places: Sequence[int], columns: Sequence[Column],
-        between: Mapping[int, tuple[Any, Any]] | None = None, **relations: Any,
-    ) -> pa.Table:  # fmt: skip
+        self, query: str, columns: Sequence[Column], between: Mapping[int, Range] | None = None, **relations: Any
+    ) -> pa.Table:
         """Query `stored`, the live rows of files: `file_no`, `position`, `f<field id>` of columns; most rows outside
         `between` are skipped."""
         stored = self._update.stored
         fields = [*dict.fromkeys(stored.fields[column.id] for column in columns if column.id in stored.fields)]
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for place in places:
-                for rows in read_rows(self._io, stored.files[place], stored.schema, fields, between=between):
+            for place, file in enumerate(stored.files):
+                for rows in self._read(file, fields, between):
                     numbered = rows.append_column("file_no", pa.array(np.full(rows.num_rows, place), pa.int64()))
                     yield from numbered.to_batches(_BATCH_ROWS)
 
@@ -738,6 +734,17 @@ class _Task:
             return pa.schema([("file_no", pa.int64()), (POSITION, pa.int64()), ("gone", pa.bool_())]).empty_table()
         rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], read))
         return sql.query(query, stored=rows, **relations)
+
+    def _read(
+        self, file: StoredFile, fields: Sequence[int], between: Mapping[int, Range] | None = None
+    ) -> Iterator[pa.Table]:
+        """Read the live rows of a file with columns `f<field id>`, which no name of the source can be mistaken for, and
+        `position`."""
+        schema = self._update.stored.schema
+        names = {each.field_id: each.name for each in schema.fields}
+        ranges = {names[id]: ends for id, ends in (between or {}).items()}
+        for rows in read_rows(self._io, file, schema, [names[id] for id in fields], ranges):
+            yield rows.rename_columns([*(f"f{id}" for id in fields), POSITION])
 
     def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored
@@ -758,13 +765,13 @@ class _Task:
         kept = {name: id for id in others if (name := update.schema.find_column_name(id)) not in {None, *wanted}}
         gone = np.array(deleted.to_array(), dtype=np.int64)
         written: DataFileWriter | None = None
-        for rows in read_rows(self._io, file, old, fields):
+        for rows in self._read(file, fields):
             live = rows.filter(pa.array(~np.isin(rows.column("position").to_numpy(), gone)))
             if live.num_rows:
                 path = new_path(update.location, update.properties, ".parquet")
                 written = written or DataFileWriter(self._io, path, update.schema, update.properties)
                 values = self._values(live, wanted, update.target)
-                unchanged = [live.column(column_of_field(id)) for id in kept.values()]
+                unchanged = [live.column(f"f{id}") for id in kept.values()]
                 written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))
         if written is not None:
             found.rewritten.append(written.close())

@@ -128,7 +128,7 @@ class EventReader:
         of_tables = {"schema_name": (min(databases), max(databases)), "table_name": (min(tables), max(tables))}
         between = {"commit_ts": (lowest, highest), **of_tables}
         for file in self.files:
-            for rows in lake_files.read_columns(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
+            for rows in lake_files.read_rows(io, file, self.table.schema, columns, between, _LOW_CARDINALITY):
                 yield rows.select(columns)
 
 
@@ -296,7 +296,7 @@ class Events:
 
         def positions(file: lake_files.StoredFile) -> BitMap64:
             found = BitMap64()
-            for rows in lake_files.read_columns(table.io, file, schema, read, between):
+            for rows in lake_files.read_rows(table.io, file, schema, read, between):
                 own = rows.filter(pc.is_in(rows.column("segment"), wanted))
                 found.update(own.column(lake_files.POSITION).to_pylist())
                 if len(other):
@@ -329,7 +329,7 @@ class Events:
 
         def counted(file: lake_files.StoredFile) -> list[pa.Table]:
             parts: list[pa.Table] = []
-            for rows in lake_files.read_columns(table.io, file, table.schema(), read, within, read[:-1]):
+            for rows in lake_files.read_rows(table.io, file, table.schema(), read, within, read[:-1]):
                 grouped = rows.group_by(read[:-1]).aggregate(ways)
                 count = grouped["count_all"]
                 by_op = [pc.if_else(pc.equal(grouped["op"].cast(pa.string()), op), count, 0) for op in "IUD"]

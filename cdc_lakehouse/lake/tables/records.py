@@ -418,14 +418,14 @@ class RecordShare:
         """Read them with the columns of `RECORDS`, each partition and batch in the order of its offsets."""
         io, schema = self.table.open(), self.table.schema
         for file in self.files if self.in_order else ():
-            for rows in lake_files.read_columns(io, file, schema, _READ, _ranges(self.in_order)):
+            for rows in lake_files.read_rows(io, file, schema, _READ, _ranges(self.in_order)):
                 yield from _in_batches(_read(rows, self.in_order))
         for each in self.shuffled:
             # Read them in windows, ranges of offsets of some megabytes or one record each.
             places = [
                 (rows["offset"].to_numpy()[at], rows["size"].to_numpy()[at])
                 for file in self.files
-                for rows in lake_files.read_columns(io, file, schema, (*_PLACE, "size"), _ranges([each]))
+                for rows in lake_files.read_rows(io, file, schema, (*_PLACE, "size"), _ranges([each]))
                 for _, at, _ in _matches(rows, [each])
             ]
             offsets, sizes = (np.concatenate(parts) for parts in zip(*places, strict=True))
@@ -437,7 +437,7 @@ class RecordShare:
                 found = [
                     _read(rows.filter(window), [each])
                     for file in self.files
-                    for rows in lake_files.read_columns(io, file, schema, _READ, within)
+                    for rows in lake_files.read_rows(io, file, schema, _READ, within)
                 ]
                 yield from _in_batches(pa.concat_tables(found).sort_by("offset"))
 
@@ -458,7 +458,7 @@ def record_shares(lake: Lake, feed: str, wanted: Sequence[PartitionRecords], tas
         """Return the first and the last offset that a file has of each, and whether they are in their order."""
         found: dict[PartitionRecords, tuple[int, int, bool]] = {}
         some = [each for each in wanted if lake_files.may_hold(file, table.schema(), _ranges([each]))]
-        for rows in lake_files.read_columns(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
+        for rows in lake_files.read_rows(table.io, file, table.schema(), _PLACE, _ranges(some)) if some else ():
             for each, at, _ in _matches(rows, some):
                 offsets = rows.column("offset").to_numpy()[at]
                 first, last, in_order = found.get(each, (int(offsets[0]), int(offsets[0]) - 1, True))

@@ -43,7 +43,7 @@ from cdc_lakehouse.lake.files import (
     may_hold,
     new_path,
     read_avro,
-    read_columns,
+    read_rows,
     write_file,
 )
 from cdc_lakehouse.lake.names import Identifier
@@ -326,7 +326,7 @@ def _rows(
     table: Table, files: Iterable[StoredFile], schema: pa.Schema, between: Mapping[str, Range] | None = None
 ) -> pa.Table:
     def read(file: StoredFile) -> list[pa.Table]:
-        parts = read_columns(table.io, file, table.schema(), schema.names, between)
+        parts = read_rows(table.io, file, table.schema(), schema.names, between)
         return [rows.select(schema.names).cast(schema) for rows in parts]
 
     found = ExecutorFactory.get_or_create().map(read, files)
