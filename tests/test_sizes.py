@@ -18,13 +18,13 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_096, 17),
     "cdc_lakehouse/config": (1_689, 7),
     "cdc_lakehouse/decoders": (4_924, 19),
-    "cdc_lakehouse/lake": (9_630, 27),
+    "cdc_lakehouse/lake": (9_613, 27),
     "cdc_lakehouse/operate": (1_858, 6),
     "cdc_lakehouse/pipeline": (5_186, 15),
     "cdc_lakehouse/sample": (611, 3),
     "cdc_lakehouse/sources": (4_964, 18),
     "cdc_lakehouse/*.py": (832, 5),
-    "tests": (29_492, 136),
+    "tests": (29_487, 136),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
