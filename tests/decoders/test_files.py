@@ -967,7 +967,7 @@ def test_tasks_take_each_file_once_in_order(piece: int | None) -> None:
             assert starts == (0, *stops[:-1]) and stops[-1] is None
         assert all(len({file.ref.path for file in group}) == len(group) for group in groups)
         weights = [sum((_stop(file) - file.context.pieces[0]) * _weight(file) for file in group) for group in groups]
-        assert all(groups) and len(groups) <= max(4, 2 * -(-sum(weights) // 2**28))
+        assert all(groups) and len(groups) <= max(4, 2 * -(-sum(weights) // (384 << 20)))
         assert sum(weights) <= 2**22 or len(files) == 1 or len(groups) > 1
         assert max(weights, default=0) <= sum(weights) / max(1, len(groups)) + max(map(_weight, files), default=0) + 1
 

@@ -368,7 +368,7 @@ _REQUEST: Final = 1024 * 1024
 """A request takes about as much time as reading this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
-_GROUP_BYTES: Final = 128 * 1024 * 1024
+_GROUP_BYTES: Final = 192 * 1024 * 1024
 _REJECTED: Final = [event_schema.DECODED.get_field_index(name) for name in ("line", "problem", "value")]
 _PROBLEM: Final = _REJECTED[1]
 
