@@ -1,7 +1,5 @@
 """Tests. `CDC_TESTS=long` are those of `make test-long`, `CDC_TESTS=few` have few random examples."""
 
-from __future__ import annotations
-
 import os
 from typing import Final
 

@@ -5,8 +5,6 @@
 `flat_messages.jsonl` and `mq_protobuf_len32.bin`, the same entries as Canal's own code writes them to topics;
 `expected_tables.json`, what the source then had."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ once. Each mutant, one small change of a module's syntax tree, is a fork of that
 swapped.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -5,8 +5,6 @@ helpers says in one instruction that it is called, which costs far less than tra
 seen.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import builtins

@@ -2,8 +2,6 @@
 its messages and files are. Each rule has the modules that it leaves out, with the reason. Imports are contracts in
 pyproject.toml."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Callable

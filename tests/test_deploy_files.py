@@ -1,8 +1,6 @@
 """The files of deploy/: what they name exists. `tests/servers/test_deploy.py` has the linter and the schema of their
 kinds, and starts the parts."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,8 +1,6 @@
 """What the documentation names is there: files, modules, commands, targets, links between its pages. Pages that are
 made from the code are up to date; names that other pages list or quote are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Errors: what their text says, that they survive a process, and that each says what to do."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import pickle

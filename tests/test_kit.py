@@ -1,7 +1,5 @@
 """What tests rest on: how they run tools, and what they know of the product by name."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

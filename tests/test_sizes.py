@@ -3,8 +3,6 @@
 A change that makes a package smaller lowers its number here. A raise is a commit of its own that says why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 tests/golden_pages/definitions.txt has all of one feed. And feeds in a Dagster project of somebody else; and what is
 deleted of old runs."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

@@ -1,8 +1,6 @@
 """When a feed's sensor asks for a run: what is new in the source is one run, all else is a reason. A feed has one run
 at a time: runs that have died do not keep it waiting, and those that live do. And the alerts, at receivers here."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging

@@ -8,8 +8,6 @@ a server has them, beside those that the product makes of the same statements.
 have no default, then by name those that differ from theirs; names of tables and types as SQL has them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import random

@@ -8,8 +8,6 @@ with what older rows hold. Each log is also played with its names in another let
 differs; where a subject says `files`, as the schema files that a sink would have, which make the same.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Sequence

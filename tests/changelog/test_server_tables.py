@@ -1,8 +1,6 @@
 """What statements make of tables is what servers made of them: a real MySQL (`golden/ddl.jsonl`, `golden/types.jsonl`),
 and the TiDB that wrote the sinks of data sets, beside what it said of its tables and statements (`expected.json`)."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@ clauses or a DdlSyntaxError, with work that grows as the text does, and that a s
 columns after it, as schema files have them, and from its text alone. What befalls statements byte by byte is in
 tests/fuzz."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Sequence

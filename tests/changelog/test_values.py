@@ -8,8 +8,6 @@ statement alone, as topics and Canal servers have it; one line where they are th
 `cases/stored/stored.txt`: a version and a change as lakes have them. A test that fails says that the form is another:
 `FORMAT` must rise with it."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections.abc import Iterator

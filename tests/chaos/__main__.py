@@ -1,7 +1,5 @@
 """Batches of histories for as long as one likes: `python -m tests.chaos --minutes 10 --seed 1`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

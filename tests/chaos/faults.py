@@ -1,7 +1,5 @@
 """Faults: each lets a run be hit at its n-th commit, and clears up after itself."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -2,8 +2,6 @@
 that one changefeed brings, when the project runs, and what goes wrong then. The same seed gives the same histories in
 any process."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import random
@@ -277,7 +275,7 @@ class Scenario:
     steps: Sequence[Step]
     maintained: bool = False
 
-    def of(self, numbers: Sequence[int]) -> Scenario:
+    def of(self, numbers: Sequence[int]) -> "Scenario":
         """Some of its histories alone, with the same passes and faults."""
         kept = [self.databases[number] for number in numbers]
         steps = [step for step in self.steps if not isinstance(step, Of) or step.database in kept]
@@ -302,7 +300,7 @@ class _Database(History):
 
 def scenario(
     seed: int, faults: Sequence[str], protocols: Sequence[Protocol], histories: int, passes: tuple[int, int] = (3, 5)
-) -> Scenario:
+) -> "Scenario":
     """Histories that end with a pass up to their last entry, every table taken."""
     chance = random.Random(seed)
     protocol = chance.choice(protocols)

@@ -1,7 +1,5 @@
 """A lake that lives through histories, compared with the model: the tables, each cut that was published, each event."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Tests of commands, as a script sees them: exit codes, texts and JSON."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """The command line as a script sees it: exit codes, messages and JSON; and no secret of the configuration in what a run
 leaves behind."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """`run --follow`: when a pass is made, on real sinks, with passes that only publish; and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """`init`, `doctor` and `sample` as a new user runs them."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime

@@ -2,8 +2,6 @@
 what `connect` prints for catalogs that no test here runs an engine over. `ddl.txt` has scripts for `ddl apply`, on one
 line each, options, and what is printed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """What is served: the status page of `ui`, and `metrics` as Prometheus's own parser reads it.
 tests/golden_pages/metrics.txt has those of a lake with everything."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import hashlib

@@ -1,7 +1,5 @@
 """The configuration file as a person writes it: `cases/*.txt` say what it means, and what is said of each mistake."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,8 +1,6 @@
 """Entries and packets of Canal, made by hand; and records of DTS in Avro: those that the service's own SDK wrote, and
 others written by fastavro."""
 
-from __future__ import annotations
-
 import base64
 import io
 import itertools

@@ -4,8 +4,6 @@ A case is one record. With `first` and `last` it stands between these, which are
 is a column's type and a value, and the result is the value's text. Messages of TiCDC are also read from a topic.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Whatever is written is read back; whatever befalls it, every reader finds the same, in pieces of any size, and only what
 is damaged is lost. Rows that are taken at once are rows of texts, each name once."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

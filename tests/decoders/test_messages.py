@@ -5,8 +5,6 @@ each of the file's decoders gives: the origin, where it is not the file's usual 
 error.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

@@ -5,8 +5,6 @@ A line of a case is an expression, or several between semicolons, that makes a m
 are another partition's, and `---` ends a batch.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Examples of every decoder for as long as one likes: `python -m tests.fuzz --minutes 10 --seed 1`, or `make fuzz`."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import random

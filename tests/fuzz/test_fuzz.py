@@ -1,8 +1,6 @@
 """The decoders, each with inputs that it reads and what reads them; a few examples of each decoder, the same each time.
 `make fuzz` goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -8,8 +8,6 @@
 `python -m pytest TESTS --update` writes the results anew.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

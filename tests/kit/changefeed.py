@@ -2,8 +2,6 @@
 
 The bytes are those of the sample's writer. What the tables should hold is the log model's own (`tests.kit.log`)."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -71,12 +69,12 @@ class Changefeed:
     csv: bool = False
     old_values: bool = False
     database: str = "shop"
-    topic: Callable[[sink_writer.Encode], TopicWriter] | None = None
+    topic: Callable[[sink_writer.Encode], "TopicWriter"] | None = None
     """Where it goes in the place of a sink."""
     date: int = 1
     checkpoint_ts: int = 0
     entries: list[Entry] = field(default_factory=list)
-    _writer: SinkWriter | TopicWriter = field(init=False)
+    _writer: "SinkWriter | TopicWriter" = field(init=False)
     tables: Tables = field(default_factory=Tables)
     _versions: dict[str, int] = field(default_factory=dict)
     _sent: list[tuple[RowChange, list[SampleRowChange]]] = field(default_factory=list)

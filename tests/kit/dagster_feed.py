@@ -1,7 +1,5 @@
 """A feed as Dagster has it: its sensor, its checks, and runs that others made."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 import json

@@ -1,8 +1,6 @@
 """The data sets of `tests/data`: sinks and topics in stages, as a simulator of TiCDC made them. They are packed, one
 archive for a protocol, `{name}/…` inside."""
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """Files and topics read to plain values: by all readers, or by one of them alone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

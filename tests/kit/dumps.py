@@ -3,8 +3,6 @@ r"""Directories of dumps, as Dumpling, mydumper and MySQL Shell lay them out.
 No real tool made them: they are written from what the tools' sources and documents say. Values are `None`, numbers
 (`int`, `Decimal`), text and, of binary columns, `bytes`; a row has those of the columns that are not generated."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import itertools

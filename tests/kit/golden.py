@@ -4,8 +4,6 @@ Tests without a server hold the product against the answers; `tests/servers/test
 `make golden` writes what it answers. A new question is a line without an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Pages that the product shows, compared with files: `python -m pytest TESTS --update` writes them anew. And what
 Dagster loads of feeds, and what their runs log, as documents for a page."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,7 +1,5 @@
 """Sinks written by hand, a file at a time, and by the options that differ from TiCDC's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

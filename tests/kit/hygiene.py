@@ -1,7 +1,5 @@
 """What a test leaves behind in its process for those that follow: `left_behind` says it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

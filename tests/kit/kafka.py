@@ -1,7 +1,5 @@
 """Clients of Kafka for tests, which wait less; and a topic that needs no brokers."""
 
-from __future__ import annotations
-
 import base64
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

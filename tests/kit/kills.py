@@ -9,8 +9,6 @@ another can see: before the n-th is after the one before it.
 else between two commits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

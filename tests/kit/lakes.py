@@ -1,7 +1,5 @@
 """A lake to test in: one Spark session and one catalog for all tests, a feed and namespaces of its own for each."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

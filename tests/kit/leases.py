@@ -1,7 +1,5 @@
 """The lease of a feed, held by runs of this process, of others, and of machines that died."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import subprocess

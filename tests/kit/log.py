@@ -2,8 +2,6 @@
 
 It knows what statements do, not how they are written: text, files and arrival are the writers' (`changefeed`)."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

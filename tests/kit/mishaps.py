@@ -1,8 +1,6 @@
 """What befalls bytes: slips of a byte, parts that are lost, doubled, exchanged, or of another input; in JSON also any
 value in any place (`mishaps.txt`)."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Another writer of a lake, such as the optimizer of a managed catalog, which compacts and expires any table."""
 
-from __future__ import annotations
-
 import datetime
 
 from pyiceberg.table import Table

@@ -1,7 +1,5 @@
 """Commands and servers in processes of their own, and processes of this machine, as /proc has them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Receivers of alerts on this machine: an HTTP server and a mail server that keep what they are sent."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socketserver

@@ -1,8 +1,6 @@
 """Scenarios as text (`tests/scenarios/README.md`): what a small database does, when the feed runs, and what its tables
 hold then."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

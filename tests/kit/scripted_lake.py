@@ -1,7 +1,5 @@
 """A lake as runs leave it, written without one: for tests that need no JVM."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

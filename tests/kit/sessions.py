@@ -9,8 +9,6 @@ calls a command; `| path` behind it takes a part of its JSON, `/ pattern` the li
 person types. The clock shows noon of 2026-06-01 until `later`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -1,7 +1,5 @@
 """The sample shop's own rows, as a reader of the lake should see them."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

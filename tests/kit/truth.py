@@ -3,8 +3,6 @@
 Written from the type table of the design: source type → Iceberg type, and from the notation of `expected.json`.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import decimal

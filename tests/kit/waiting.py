@@ -1,7 +1,5 @@
 """Waiting for what happens outside of a test, the clock that the product sees, and the memory that it takes."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import inspect

@@ -1,7 +1,5 @@
 """Tests of the lake that need no JVM: what PyIceberg reads and writes, on a real SQLite catalog."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The feed's own tables, as the next run finds them."""
 
-from __future__ import annotations
-
 import datetime
 from collections import Counter
 from collections.abc import Iterator

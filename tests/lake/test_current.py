@@ -1,8 +1,6 @@
 """Current-state tables: they are found by what they are, not by what they are called. Which tags a commit makes and
 removes, and which state readers are shown. Names of the source as names of the lake."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Data files and deletes of their rows: what is written is read by field id, by the project and by PyIceberg, what
 statistics leave out has none of the rows looked for, and damage is seen."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import pickle

@@ -2,8 +2,6 @@
 engine cannot be used: which key names it, and whether another try may work. Of the items of a job, those at which
 Spark fails are found: the others are done."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -301,10 +299,10 @@ class Engine:
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
 
-    def range(self, _count: int) -> Engine:
+    def range(self, _count: int) -> "Engine":
         return self
 
-    def mapInArrow(self, *_: Any) -> Engine:  # noqa: N802 - Spark's name.
+    def mapInArrow(self, *_: Any) -> "Engine":  # noqa: N802 - Spark's name.
         return self
 
     def collect(self) -> list[int]:

@@ -1,7 +1,5 @@
 """Records in their table: rows made of messages, files read by offsets, and places of a binlog among them."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """A small table on a real catalog against a list of rows: what is written is read, and a lost race is seen."""
 
-from __future__ import annotations
-
 import functools
 import random
 import tempfile

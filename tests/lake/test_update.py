@@ -12,8 +12,6 @@ Those of `cases/moved.txt` are the live rows' texts, as a statement moves them. 
 their images as columns, and plans of schema changes.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

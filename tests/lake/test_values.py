@@ -8,8 +8,6 @@ named columns, and whether a partition of the subject has them. Values are liter
 And DuckDB's SQL as text: literals are the values that they are of, and a bound value is what it was.
 """
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

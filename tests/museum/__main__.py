@@ -4,8 +4,6 @@
 (docs/development.md).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """The patches fit today's product, and name tests of today."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.museum.__main__ import ROOT, Patch, patches

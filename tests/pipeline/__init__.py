@@ -1,7 +1,5 @@
 """Tests of the steps that need no JVM: sinks on a disk, a real catalog, and no Spark session to be had."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

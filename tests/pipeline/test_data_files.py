@@ -1,7 +1,5 @@
 """Data files that cannot be decoded, or were cut off: they wait with their tables, and the others go on."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re
@@ -50,7 +48,7 @@ class Events:
     def ensure(self) -> None:
         return
 
-    def writer(self) -> Events:
+    def writer(self) -> "Events":
         return self
 
     def write(self, decoded: Iterator[Any]) -> list[str]:

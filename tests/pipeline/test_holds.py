@@ -1,7 +1,5 @@
 """Which tables cannot go on, beside those of tests/commands/cases/holds.txt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """What a run lands of a sink: everything once, found from the frontier or by a listing of the whole sink, under a
 checkpoint that makes sense. Cases are steps of a changefeed; their results are what each run shows (`Play`)."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

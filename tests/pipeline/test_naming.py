@@ -1,8 +1,6 @@
 """Tables that cannot have their names in the catalog, what maintenance says of tables at which something fails, and
 patterns that no table has. Tables that get their names are in tests/scenarios/renames.txt."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from pathlib import Path

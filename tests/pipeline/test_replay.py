@@ -1,7 +1,5 @@
 """What a replay of quarantined rows lands again, what is forgotten, and what a repair writes."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 import re

@@ -1,8 +1,6 @@
 """Topics and servers: where they begin, which records are read again or removed, what cannot be used or joined, and how
 far they may be applied."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

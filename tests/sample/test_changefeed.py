@@ -1,8 +1,6 @@
 """The sample changefeed: what its files have of each date, through restarts and crashes too, and that its writer makes
 the bytes that the simulator of TiCDC made. That a lake has the shop's own rows is in `tests/spark/test_dagster.py`."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

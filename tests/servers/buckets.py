@@ -1,7 +1,5 @@
 """Buckets on real servers, with the writes that a sink does and that the product must not be able to."""
 
-from __future__ import annotations
-
 import base64
 import email.utils
 import hashlib

@@ -1,7 +1,5 @@
 """The project's definitions with sensors that wait for seconds where those of users wait for minutes."""
 
-from __future__ import annotations
-
 import dagster as dg
 import pytest
 

@@ -1,7 +1,5 @@
 """An Apache Kafka broker of the tests' own: one node that is its own controller, empty when it is first started."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools
@@ -63,7 +61,7 @@ class Broker:
         storage = [*kafka("kafka.tools.StorageTool"), "format"]
         run_tool([*storage, f"--cluster-id={cluster}", "-c", str(self._settings)], seconds=180, tries=1)
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> "Broker":
         self.start()
         return self
 

@@ -1,7 +1,5 @@
 """A proxy before a server that does what networks, stores and catalogs do on bad days."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

@@ -1,8 +1,6 @@
 """A real Canal 1.1.7 before a real MySQL 8.0: what it gives (`cases/canal.txt`) and refuses; and feeds of it, which can
 begin with a dump or with the database, while that changes: tables of the lake have what SELECT shows."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,8 +1,6 @@
 """The parts of a deployment, as deploy/ starts them, from the installed wheel; its files, by linter and schema; and the
 processes that `make dev` starts, through a SIGKILL of each."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

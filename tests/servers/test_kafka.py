@@ -1,8 +1,6 @@
 """A real broker: ranges are read whole however they are cut, refusals are reported without a secret; and topics land in
 `records`: what is kept of a message, what is new, what is lost; each message once, whatever ends a run."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

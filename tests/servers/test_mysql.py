@@ -1,8 +1,6 @@
 """What is known of MySQL is what a real one does: tables after statements, the answers that tests without a server
 replay (`make golden` writes them), characters of its character sets."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,8 +1,6 @@
 """One behaviour on every store: a local directory, and buckets on real servers; what stores do on a bad day, and each
 way to say who asks."""
 
-from __future__ import annotations
-
 import datetime
 import http.server
 import json

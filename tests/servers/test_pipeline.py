@@ -1,8 +1,6 @@
 """The whole pipeline with sources and warehouse on real servers, and on a cluster of Spark's: equal to the truth, and
 whole after each fault."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -1,8 +1,6 @@
 """`verify` against a MySQL: what differs is found, each time and to the value, and nothing else is. `--repair` puts it
 right by events, and it stays so; in both format versions."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

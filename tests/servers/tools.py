@@ -4,8 +4,6 @@ Where Go or a C compiler is missing or too old, a pinned one is taken from its w
 servers. Node.js is always the one that basedpyright brings, for npm takes other packages for another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,8 +1,6 @@
 """Offsets of topics: what of them is pending (`cases/pending.txt`), what a run takes, and how tasks share it; and claim
 checks, as TiCDC writes them and as they must not be used."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import json

@@ -1,8 +1,6 @@
 """Files of a sink as TiCDC lays them out: `cases/sink.txt` says what each path means, on a real disk. And what only a
 directory does as a store; what all stores do is in tests/servers/test_object_store.py."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import datetime

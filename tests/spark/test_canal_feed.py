@@ -1,8 +1,6 @@
 """A feed of a Canal server, with sessions that were captured, and of its topics, through the whole pipeline; and a
 table whose rows are in several partitions of a topic that has no commit-ts: its clock orders them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

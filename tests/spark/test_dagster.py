@@ -1,7 +1,5 @@
 """The sample changefeed through Dagster and the command line, as the daemon and a person run it."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

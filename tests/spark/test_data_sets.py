@@ -1,7 +1,5 @@
 """Data sets, and inputs that users have reported, equal their true rows after each stage, however they are read."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

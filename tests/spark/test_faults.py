@@ -1,7 +1,5 @@
 """Faults that need a patch or bytes of their own. What damaged input does is in `tests/scenarios`."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

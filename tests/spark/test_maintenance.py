@@ -1,7 +1,5 @@
 """Maintenance beyond `tests/scenarios/retention.txt`, other writers, and feeds that are old or wide."""
 
-from __future__ import annotations
-
 import datetime
 import gc
 import os

@@ -1,8 +1,6 @@
 """What people see of one lake that has everything: a table that changes, one that is held, dropped, left out, rows
 that are quarantined and discarded, a failed run, lag, pending statements. The pages are files in tests/golden_pages."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

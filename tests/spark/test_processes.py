@@ -3,8 +3,6 @@ the scenarios does not choose. The lease keeps runs apart; where it is not asked
 Two feeds in one catalog are parts of one change log in one namespace: whatever one does between two commits of the
 other, or at the same time, every table is right, and neither waits for the other."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import os

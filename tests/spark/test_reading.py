@@ -1,7 +1,5 @@
 """Cuts for readers: every engine reads the same rows."""
 
-from __future__ import annotations
-
 import ast
 import datetime
 import re

@@ -1,8 +1,6 @@
 """Scenarios of `tests/scenarios`, each file in each of its ways; and some histories of `make chaos`, the same each
 time, and some of the run's seed: whatever goes wrong, every table and every cut is right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a session starts, in a process and a JVM of its own."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Transactions of files that Python wrote: Spark and PyIceberg read them, and a lost race changes nothing."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,6 @@
 """How the client connects to Canal servers of any kind, and takes each batch once, whatever is cut; entries that come
 again, and places of a dump among entries."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -10,8 +10,6 @@ The file's tool writes the tables of a case. Lines of a case change the director
     a.json: name = value         another value in JSON; `name -` removes it
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
