@@ -86,9 +86,10 @@ def lines_of(parts: Iterable[bytes], piece: int = PIECE) -> Iterator[Lines]:
     first."""
     number = 1
     for text in _whole_lines(parts, piece):
-        ends: Positions = np.flatnonzero(text == _LF)
+        breaks: Positions = np.flatnonzero(text <= _CR)  # And a few others: one pass finds both.
+        ends = breaks[text[breaks] == _LF]
         stops = ends - ((ends > 0) & (text[ends - 1] == _CR))
-        if np.count_nonzero(text == _CR) != np.count_nonzero(stops < ends):
+        if np.count_nonzero(text[breaks] == _CR) != np.count_nonzero(stops < ends):
             # Some CRs end a line alone.
             text = np.frombuffer(text.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
             stops = ends = np.flatnonzero(text == _LF)
@@ -148,7 +149,7 @@ class RowForm:
         # It matches `_USUAL_ROW`.
         ends = [place for value in _VALUE.finditer(row) if value[1] is not None for place in value.span(1)]
         around = [row[start:stop] for start, stop in zip([0, *ends[1::2]], [*ends[0::2], len(row)], strict=True)]
-        self._around: list[Bytes] = [np.frombuffer(part, np.uint8) for part in around]
+        self._around = [np.void(part) for part in around]
         self._quotes_of = [part.count(b'"') for part in around]
         self.quotes = row.count(b'"')
         self.names: tuple[str, ...] = tuple(msgspec.json.decode(row))
@@ -158,10 +159,10 @@ class RowForm:
         rows: Positions = np.arange(len(starts))
         begins, ends, behind = starts, starts, 0
         for around, count in zip(self._around, self._quotes_of, strict=True):
-            fits = begins + len(around) <= stops[rows]
+            fits = begins + around.itemsize <= stops[rows]
             rows, begins = rows[fits], begins[fits]
-            same = (pieces(text, begins, len(around)) == around).all(axis=1)
-            rows, ends, behind = rows[same], begins[same] + len(around), behind + count
+            same = texts_at(text, begins, around.itemsize) == around
+            rows, ends, behind = rows[same], begins[same] + around.itemsize, behind + count
             if behind < self.quotes:
                 begins = quotes[rows, behind]  # It ends the text.
         return rows[ends == stops[rows]]
@@ -243,10 +244,14 @@ def is_utf8(text: bytes) -> bool:
 
 def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
     """Return the `width` bytes at each position, as one row for each."""
+    return texts_at(text, places, width).view(np.uint8).reshape(len(places), width)
+
+
+def texts_at(text: Bytes, places: Positions, width: int) -> np.ndarray[Any, np.dtype[np.void]]:
+    """Return the `width` bytes at each position as one value, which is compared with another in one step."""
     if not len(places):
-        return np.zeros((0, width), np.uint8)
-    found = np.ndarray(len(text) - width + 1, f"V{width}", text, strides=(1,))[places]
-    return found.view(np.uint8).reshape(len(places), width)
+        return np.zeros(0, f"V{width}")
+    return np.ndarray(len(text) - width + 1, f"V{width}", text, strides=(1,))[places]
 
 
 def places_of(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
@@ -293,14 +298,18 @@ class Fixed:
         found = [*_TYPES.finditer(text)]
         self.types = [slice(*each.span(1)) for each in found]
         self.kinds = [ROWS if each[0].startswith(b'"my') else NUMBERS for each in found]
-        self._is_free: Mask = np.zeros(self.width, bool)
+        is_fixed: Mask = np.ones(self.width, bool)
         for types in self.types:
-            self._is_free[types] = True
-        numbers = [found.span() for found in _NUMBER.finditer(text) if not self._is_free[found.start()]]
+            is_fixed[types] = False
+        numbers = [found.span() for found in _NUMBER.finditer(text) if is_fixed[found.start()]]
         self._is_digit: Mask = np.zeros(self.width, bool)
         for first, end in numbers:
             self._is_digit[first:end] = True
-        self._is_free |= self._is_digit
+        # Eight bytes at a time; the last ones may overlap those before. Neither head nor tail is shorter.
+        mask = np.where(is_fixed & ~self._is_digit, 0xFF, 0).astype(np.uint8).tobytes()
+        firsts = [*range(0, self.width - 8, 8), self.width - 8]
+        words = [(first, *(np.frombuffer(each, np.uint64, 1, first)[0] for each in (text, mask))) for first in firsts]
+        self._words = [(first, word, fixed) for first, word, fixed in words if fixed]
         self._first_digits = [first for first, _ in numbers]
 
     def probe(self) -> bytes:
@@ -312,8 +321,12 @@ class Fixed:
         return text
 
     def matches(self, text: Bytes, places: Positions) -> Mask:
-        found = pieces(text, places, self.width)
-        same = ((found == self._bytes) | self._is_free).all(axis=1)
+        found = texts_at(text, places, self.width)
+        differing: Any = np.zeros(len(places), np.uint64)
+        for first, word, fixed in self._words:
+            differing |= (found.getfield(np.uint64, first) ^ word) & fixed
+        same: Mask = differing == 0
+        found = found.view(np.uint8).reshape(len(places), self.width)
         # Unsigned bytes wrap around: a value below 0 is far above 9.
         same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
         return same & (found[:, self._first_digits] != _ZERO).all(axis=1)
