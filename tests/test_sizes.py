@@ -15,7 +15,7 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (4_522, 15),
     "cdc_lakehouse/commands": (4_096, 17),
     "cdc_lakehouse/config": (1_689, 7),
-    "cdc_lakehouse/decoders": (4_924, 19),
+    "cdc_lakehouse/decoders": (4_937, 19),
     "cdc_lakehouse/lake": (9_613, 27),
     "cdc_lakehouse/operate": (1_858, 6),
     "cdc_lakehouse/pipeline": (5_186, 15),
