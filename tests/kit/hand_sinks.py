@@ -31,6 +31,14 @@ def text(name: str) -> SourceColumn:
     return SourceColumn(name, ColumnType.of("VARCHAR", length=50))
 
 
+COLUMNS = (ID, integer("v"), text("s"))
+
+
+def row(op: str, table: str, at: int, *values: str, extra: Sequence[str] = ()) -> str:
+    """A csv row; the values stand as they are given."""
+    return ",".join([f'"{op}"', f'"{table}"', '"d"', str(T0 + at), *extra, *values])
+
+
 @dataclass
 class HandSink:
     """Tables of database `d`, in csv. `at` counts commit-ts from `T0`. `directory` is the table's, where it is not that
@@ -45,6 +53,22 @@ class HandSink:
         path, content = schema_file(change)
         self.write(path.replace(f"d/{table}/", f"{directory or f'd/{table}'}/"), content)
 
+    def create(self, *tables: str, at: int = 1) -> None:
+        for table in tables:
+            self.schema(table, at, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
+
+    def begin(self, *tables: str, rows: int = 1) -> None:
+        """Tables of versions 1, 2, … with rows `(n, n)`, the first at two after its version."""
+        for at, table in enumerate(tables, 1):
+            self.create(table, at=at)
+            self.put(table, at, *[("I", at + 2 * n, n, n) for n in range(1, rows + 1)])
+        self.checkpoint(9)
+
+    def put(self, table: str, version: int, *changes: tuple[Any, ...], index: int = 1, date: str = DAY) -> Path:
+        """Changes as (op, at, values of all columns but `s`, which says what and when)."""
+        lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
+        return self.rows(f"d/{table}", version, *lines, index=index, date=date)
+
     def rows(self, directory: str, version: int, *lines: str, index: int = 1, date: str = DAY) -> Path:
         return self.write(f"{directory}/{T0 + version}/{date}/CDC{index:020d}.csv", "".join(f"{x}\r\n" for x in lines))
 
@@ -56,22 +80,10 @@ class HandSink:
         return self.root / path
 
 
-def row(op: str, table: str, at: int, *values: str, extra: Sequence[str] = ()) -> str:
-    """A csv row; the values stand as they are given."""
-    return ",".join([f'"{op}"', f'"{table}"', '"d"', str(T0 + at), *extra, *values])
-
-
-COLUMNS = (ID, integer("v"), text("s"))
 PARTITIONED = (
     "CREATE TABLE `p` (`id` BIGINT PRIMARY KEY, `v` INT, `s` VARCHAR(50)) PARTITION BY RANGE (`id`) "
     "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)"
 )
-
-
-def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], index: int = 1, date: str = DAY) -> Path:
-    """Changes as (op, at, values of all columns but `s`, which says what and when)."""
-    lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
-    return sink.rows(f"d/{table}", version, *lines, index=index, date=date)
 
 
 def layout_with(

@@ -183,6 +183,10 @@ class TestLake:
         return sorted(self.warehouse.glob(f"{self.name}__*/{table}*/**/*.parquet"))
 
 
+NewLake = Callable[..., TestLake]
+"""Makes feeds of their own in the shared lake."""
+
+
 def check_events(lake: TestLake) -> None:
     """Each change of each segment is in `events` once, and as many as the segments say, but for superseded ones."""
     # A file that is written over leaves events of the lines that it had.

@@ -4,7 +4,6 @@ table whose rows are in several partitions of a topic that has no commit-ts: its
 import base64
 import json
 import random
-from collections.abc import Callable
 from typing import Any, Final
 
 import dagster as dg
@@ -17,7 +16,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.kit.kafka import MemoryTopic
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, run_all
 from tests.kit.truth import differences
 from tests.sources.canal.servers import HandMadeCanal, batch, serving
 
@@ -45,7 +44,7 @@ class CapturedCanal(HandMadeCanal):
         return batch(self._open[-1][0], *self._batches[self._given - 1].messages)
 
 
-def canal_lake(new_lake: Callable[..., TestLake], address: str, **source: object) -> TestLake:
+def canal_lake(new_lake: NewLake, address: str, **source: object) -> TestLake:
     told = {"type": "canal", "addresses": [address], "destination": "example", **source}
     return new_lake(source=told, start_date="2020-01-01")
 
@@ -79,7 +78,7 @@ def check_tables(lake: TestLake, done: Steps, source: str, of: Capture) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_tables_are_as_the_server_shows_them(source: str, new_lake: Callable[..., TestLake]) -> None:
+def test_tables_are_as_the_server_shows_them(source: str, new_lake: NewLake) -> None:
     of = capture(source)
     server = CapturedCanal(of, ring=5)
     with serving(server) as address:
@@ -107,9 +106,7 @@ def test_tables_are_as_the_server_shows_them(source: str, new_lake: Callable[...
 
 
 @pytest.mark.in_turn
-def test_tables_of_protobuf_in_topics_are_the_servers(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_of_protobuf_in_topics_are_the_servers(new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, of = MemoryTopic(monkeypatch), capture("mysql8.0.12")
     source = {"type": "kafka", "format": "canal-protobuf", "bootstrap_servers": "localhost:1", "topics": ["x"]}
     lake = new_lake(source=source, start_date="2020-01-01")
@@ -122,7 +119,7 @@ def test_tables_of_protobuf_in_topics_are_the_servers(
     check_tables(lake, done, "mysql8.0.12", of)
 
 
-def test_a_transaction_that_two_runs_share_is_seen_whole(new_lake: Callable[..., TestLake]) -> None:
+def test_a_transaction_that_two_runs_share_is_seen_whole(new_lake: NewLake) -> None:
     """An INSERT of 3000 rows is six entries in as many batches."""
     of = capture("mysql8.0.12")
     rows = [
@@ -196,7 +193,7 @@ def shown(lake: TestLake) -> Rows:
 
 @pytest.mark.parametrize("late", [None, 0, 1, 2])
 def test_partitions_that_are_read_late_give_the_same_rows(
-    late: int | None, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    late: int | None, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each cut is the state of its second; with a partition that cannot be read until the others are, the last is."""
     topic, (partitions, states) = MemoryTopic(monkeypatch), history()

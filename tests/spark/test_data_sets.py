@@ -31,7 +31,7 @@ from tests.kit.data_sets import ARCHIVES, apply_stage
 from tests.kit.dumps import dump_of
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCall, kill_everywhere
-from tests.kit.lakes import TestLake, check_events, divide_tables, lake_section, let_spark_do_all, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, divide_tables, lake_section, let_spark_do_all, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
@@ -82,7 +82,7 @@ def check(lake: TestLake, truth: Truth, stage: int) -> None:
 
 
 @pytest.mark.parametrize("truth", sets("stages"), indirect=True)
-def test_data_set_stage_by_stage_equals_its_rows(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
+def test_data_set_stage_by_stage_equals_its_rows(truth: Truth, new_lake: NewLake) -> None:
     lake = new_lake(source=truth.source)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
@@ -93,7 +93,7 @@ def test_data_set_stage_by_stage_equals_its_rows(truth: Truth, new_lake: Callabl
 
 
 @pytest.mark.parametrize("truth", sets("once"), indirect=True)
-def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
+def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake: NewLake) -> None:
     lake = new_lake(source=truth.source)
     last = len(truth.stages) - 1
     apply_stage(truth.dataset, last, lake.sink)
@@ -114,9 +114,7 @@ def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake:
 
 
 @pytest.mark.parametrize("truth", ["canal-json/types_all_random"], indirect=True)
-def test_with_the_settings_that_users_have(
-    truth: Truth, new_lake: Callable[..., TestLake], spark: SparkSession
-) -> None:
+def test_with_the_settings_that_users_have(truth: Truth, new_lake: NewLake, spark: SparkSession) -> None:
     """With generated code, adaptive plans and the product's number of partitions, which other tests go without."""
     lake = new_lake(source=truth.source)
     theirs = spark_settings(LakeConfig.model_validate({**lake_section(Path("/nowhere")), "spark": {}}))
@@ -160,9 +158,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Case:
-    def __init__(
-        self, directory: Path, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch, **feed: Any
-    ) -> None:
+    def __init__(self, directory: Path, new_lake: NewLake, patch: pytest.MonkeyPatch, **feed: Any) -> None:
         self._directory = directory
         self.truth = Truth(directory)
         told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
@@ -185,7 +181,7 @@ class Case:
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
 def test_case_equals_its_rows_or_is_held_with_its_reason(
-    name: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    name: str, cases: Path, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(cases / name, new_lake, monkeypatch)
     for stage in range(len(case.truth.stages)):
@@ -204,7 +200,7 @@ def test_case_equals_its_rows_or_is_held_with_its_reason(
 
 @pytest.mark.parametrize("policy", ["ignore", "quarantine"])
 def test_tombstones_are_counted_or_hold_by_policy(
-    policy: str, cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    policy: str, cases: Path, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(cases / "topic-tombstones", new_lake, monkeypatch, policy={"tombstones": policy})
     case.advance(0)
@@ -217,9 +213,7 @@ def test_tombstones_are_counted_or_hold_by_policy(
     assert totals(case.lake.run().segments.rows).tombstones == segment["tombstones"]
 
 
-def test_dump_without_its_position_is_refused(
-    cases: Path, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dump_without_its_position_is_refused(cases: Path, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(cases / "mydumper-without-position", new_lake, monkeypatch)
     case.advance(0)
     with pytest.raises(SourceError, match=r"does not say its position.*dump MySQL again with its binlog on"):
@@ -240,7 +234,7 @@ DATED = "canal-json/date_dirs"
 class Load:
     """A data set whose dump is of its middle stage. `name` is a table with rows by then."""
 
-    def __init__(self, data_set: Path, new_lake: Callable[..., TestLake], tmp_path: Path, **form: Any) -> None:
+    def __init__(self, data_set: Path, new_lake: NewLake, tmp_path: Path, **form: Any) -> None:
         self.truth = Truth(data_set)
         self.last = len(self.truth.stages) - 1
         self.stage = self.last // 2
@@ -270,14 +264,17 @@ class Load:
         self.lake.check(tables, except_for=keyless)
 
 
+NewLoad = Callable[..., Load]
+
+
 @pytest.fixture
-def load(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> Callable[..., Load]:
+def load(data_sets: Path, new_lake: NewLake, tmp_path: Path) -> NewLoad:
     return lambda name, **form: Load(data_sets / name, new_lake, tmp_path, **form)
 
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "form"), FORMS)
-def test_dump_and_log_after_it_give_true_rows(name: str, form: str, load: Callable[..., Load]) -> None:
+def test_dump_and_log_after_it_give_true_rows(name: str, form: str, load: NewLoad) -> None:
     found = load(name, **json.loads(form))
     done = found.run()
     assert done.loaded.commit_ts == found.at
@@ -291,7 +288,7 @@ def test_dump_and_log_after_it_give_true_rows(name: str, form: str, load: Callab
     assert not found.run().loaded.segments and found.lake.metadata() == before
 
 
-def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
+def test_dump_alone_is_the_first_cut(load: NewLoad) -> None:
     """The log is not further yet. What is to be loaded is planned, and what is loaded is reported."""
     found = load(DATED, rows_per_file=3)
     apply_stage(found.truth.dataset, found.stage, found.lake.sink)
@@ -316,7 +313,7 @@ def test_dump_alone_is_the_first_cut(load: Callable[..., Load]) -> None:
 
 
 @pytest.mark.parametrize("policy", ["hold", "skip"])
-def test_table_with_other_rows_than_its_dump_says_is_held(policy: str, load: Callable[..., Load]) -> None:
+def test_table_with_other_rows_than_its_dump_says_is_held(policy: str, load: NewLoad) -> None:
     """Whatever the policy for rows is; until a person gives it up."""
     found = load(DATED, tool="mydumper")
     found.lake.configure(policy={"quarantine": policy})
@@ -342,7 +339,7 @@ def test_table_with_other_rows_than_its_dump_says_is_held(policy: str, load: Cal
     ],
 )
 def test_file_of_dump_that_cannot_be_used_holds_its_table_alone(
-    file: str, old: bytes, new: bytes, words: str, settings: list[str] | None, load: Callable[..., Load]
+    file: str, old: bytes, new: bytes, words: str, settings: list[str] | None, load: NewLoad
 ) -> None:
     """Until it is mended, or configured: then its rows are loaded, below the changes that came meanwhile. A file of
     rows is loaded again by a replay alone."""
@@ -365,7 +362,7 @@ def test_file_of_dump_that_cannot_be_used_holds_its_table_alone(
 
 
 @pytest.mark.parametrize("repeats", [False, True])
-def test_rows_of_dump_are_typed_as_they_are_decoded(repeats: bool, load: Callable[..., Load]) -> None:
+def test_rows_of_dump_are_typed_as_they_are_decoded(repeats: bool, load: NewLoad) -> None:
     """Then their file is older than the table. A row that a second file repeats is found, and nothing unused stays."""
     found, name = load("canal-json/random_6", rows_per_file=2), ("test", "Tab-1")
     first, *_, last = sorted(found.directory.glob(f"{'.'.join(name)}.0*.csv"))
@@ -378,7 +375,7 @@ def test_rows_of_dump_are_typed_as_they_are_decoded(repeats: bool, load: Callabl
     assert (file.stat().st_mtime_ns > created) == repeats
 
 
-def test_file_of_dump_gone_after_its_run_was_killed_has_its_rows(load: Callable[..., Load]) -> None:
+def test_file_of_dump_gone_after_its_run_was_killed_has_its_rows(load: NewLoad) -> None:
     """Its events are in: they are not in the files that tasks have typed of the others."""
     found = load("canal-json/random_6", rows_per_file=2)
     found.lake.configure(policy={"quarantine": "skip"})
@@ -390,7 +387,7 @@ def test_file_of_dump_gone_after_its_run_was_killed_has_its_rows(load: Callable[
     check_events(found.lake)
 
 
-def test_load_killed_after_any_commit_changes_nothing(load: Callable[..., Load]) -> None:
+def test_load_killed_after_any_commit_changes_nothing(load: NewLoad) -> None:
     found = load("canal-json/rename_chain", rows_per_file=2)
     kill_everywhere(found.lake, found.run)
     found.check(found.run())
@@ -398,7 +395,7 @@ def test_load_killed_after_any_commit_changes_nothing(load: Callable[..., Load])
     assert len(set(events)) == len(events)
 
 
-def test_log_first_and_then_the_dump(load: Callable[..., Load]) -> None:
+def test_log_first_and_then_the_dump(load: NewLoad) -> None:
     """Tables that the log alone has told of are replaced; so it is, when one is taken later."""
     found = load(DATED)
     some = min(found.tables)
@@ -411,7 +408,7 @@ def test_log_first_and_then_the_dump(load: Callable[..., Load]) -> None:
     found.check(found.run())
 
 
-def test_gap_between_dump_and_log_is_refused(load: Callable[..., Load]) -> None:
+def test_gap_between_dump_and_log_is_refused(load: NewLoad) -> None:
     found = load("canal-json/existing_before_feed")
     first = found.truth.expected["start_ts"]
     metadata = found.directory / "metadata"
@@ -425,7 +422,7 @@ def test_gap_between_dump_and_log_is_refused(load: Callable[..., Load]) -> None:
 
 @pytest.mark.in_turn
 def test_table_of_later_dump_begins_again_by_command(
-    load: Callable[..., Load], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: NewLoad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At that dump's position; the others go on from theirs."""
     found = load(DATED)
@@ -454,7 +451,7 @@ def test_table_of_later_dump_begins_again_by_command(
     assert set(found.lake.tables()[found.name].scan().to_arrow()["_commit_ts"].to_pylist()) == {at}
 
 
-def test_table_renamed_to_an_included_name_has_rows_of_dump(load: Callable[..., Load]) -> None:
+def test_table_renamed_to_an_included_name_has_rows_of_dump(load: NewLoad) -> None:
     found = load("canal-json/rename_chain")
     gone = found.tables.keys() - found.truth.tables(found.last).keys()
     found.lake.configure(tables={"exclude": [".".join(name) for name in gone]})

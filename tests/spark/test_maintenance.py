@@ -3,7 +3,6 @@
 import datetime
 import gc
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.operate import maintenance
 from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, put
+from tests.kit.hand_sinks import CSV, HandSink
 from tests.kit.kills import KillAtCall, KillAtCommit
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, run_all
 from tests.kit.other_writer import optimize
 
 pytestmark = pytest.mark.spark
@@ -49,17 +48,16 @@ def check_cuts(lake: TestLake, count: int) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
-def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -> None:
+def test_cuts_are_removed_once_they_are_old(new_lake: NewLake) -> None:
     lake = new_lake(source=CSV, maintenance={"min_small_files": 2, "keep_cut_hours": 1})
     of_lake = lake.config.lake.model_copy(update={"cuts": CutsConfig(keep_all_hours=0, keep_daily_days=0)})
     lake.config = lake.config.model_copy(update={"lake": of_lake})
     lake.lake = Lake(of_lake)
-    sink = HandSink(lake.sink)
+    (sink := HandSink(lake.sink)).create("p", "u")
     for number in range(5):
         for table in ("p", "u"):
-            sink.schema(table, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
             changes = ("U", 10 * number + 5, 1, number), ("I", 10 * number + 6, 10 + number, 0)
-            put(sink, table, 1, *changes, index=number + 1)
+            sink.put(table, 1, *changes, index=number + 1)
         sink.checkpoint(10 * number + 9)
         lake.go_through()
     rows, events, before = lake.all_rows(), lake.events_by_segment(), without_lease(lake)
@@ -84,14 +82,11 @@ def test_cuts_are_removed_once_they_are_old(new_lake: Callable[..., TestLake]) -
 
 @pytest.mark.in_turn
 @pytest.mark.usefixtures("no_orphans")
-def test_deletes_left_by_an_interrupted_one_are_removed(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_left_by_an_interrupted_one_are_removed(new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of format version 2, since Iceberg takes vectors away itself; rows are counted without them meanwhile."""
     of_version_2 = {"settings": {"d.p": {"format_version": 2}}}
     lake = new_lake(source=CSV, maintenance={"min_small_files": 2}, tables=of_version_2)
-    sink = HandSink(lake.sink)
-    sink.schema("p", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `p` (`id` BIGINT PRIMARY KEY)")
+    (sink := HandSink(lake.sink)).create("p")
     inserts = [("I", 3, id, id) for id in range(5)]
     for number, changes in enumerate(
         [inserts, [("U", 15, 1, 10), ("I", 15, 8, 8)], [("D", 25, 2, 2)], [("D", 35, 3, 3)]]
@@ -101,7 +96,7 @@ def test_deletes_left_by_an_interrupted_one_are_removed(
                 rules = [rule for rule in maintenance.RULES if rule.work is not Maintenance.dangling]
                 patched.setattr(maintenance, "RULES", rules)
                 maintain(lake, table="d.p")
-        put(sink, "p", 1, *changes, index=number + 1)
+        sink.put("p", 1, *changes, index=number + 1)
         sink.checkpoint(10 * number + 9)
         lake.go_through()
         check_cuts(lake, number + 1)
@@ -119,18 +114,14 @@ class OtherWriter:
 
     def __init__(self, lake: TestLake) -> None:
         self.lake, self.sink = lake, HandSink(lake.sink)
-        for table, at in (("p", 1), ("u", 2)):
-            query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)"
-            self.sink.schema(table, at, *COLUMNS, action=CREATE, query=query)
-            put(self.sink, table, at, ("I", at + 2, 1, 1), ("I", at + 4, 2, 2))
-        self.sink.checkpoint(9)
+        self.sink.begin("p", "u", rows=2)
         lake.go_through()
         (self.held,) = (id for id in lake.run().history.history.incarnations() if id.startswith("d.u"))
 
     def land(self, *u: tuple[Any, ...], at: int) -> None:
         """The file of `u` has other rows than it had, and `p` a new file."""
-        put(self.sink, "u", 2, *u)
-        put(self.sink, "p", 1, ("I", at - 1, at, at), index=at // 10)
+        self.sink.put("u", 2, *u)
+        self.sink.put("p", 1, ("I", at - 1, at, at), index=at // 10)
         self.sink.checkpoint(at)
 
     def optimize(self, *names: str) -> None:
@@ -142,7 +133,7 @@ class OtherWriter:
 
 
 @pytest.mark.parametrize("expires", [False, True])
-def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[..., TestLake], expires: bool) -> None:
+def test_file_that_changes_twice_while_its_table_is_held(new_lake: NewLake, expires: bool) -> None:
     """Keys of its first content that no later one has are gone; also where another writer has let the snapshot expire
     that has them: then the table is made anew, and the other one goes on."""
     feed = OtherWriter(new_lake(source=CSV))
@@ -162,7 +153,7 @@ def test_file_that_changes_twice_while_its_table_is_held(new_lake: Callable[...,
 
 
 @pytest.mark.in_turn
-def test_batch_that_is_not_marked_is_decoded_again_in_its_place(new_lake: Callable[..., TestLake]) -> None:
+def test_batch_that_is_not_marked_is_decoded_again_in_its_place(new_lake: NewLake) -> None:
     """Also after another writer has rewritten `events`."""
     feed = OtherWriter(new_lake(source=CSV))
     feed.land(("I", 4, 1, 1), ("I", 6, 2, 20), at=20)
@@ -181,7 +172,7 @@ def test_batch_that_is_not_marked_is_decoded_again_in_its_place(new_lake: Callab
     assert feed.lake.metadata() == before
 
 
-def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: Callable[..., TestLake]) -> None:
+def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: NewLake) -> None:
     lake = new_lake(source={**CSV, "archive": True})
     OtherWriter(lake)
     root = lake.warehouse / f"cdc_{lake.name}" / "archive"
@@ -207,16 +198,15 @@ def _commits(lake: TestLake) -> list[str]:
 
 
 @pytest.mark.long
-def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: Callable[..., TestLake]) -> None:
+def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: NewLake) -> None:
     """With maintenance each fiftieth run: commits, bytes read, memory and threads."""
     lake = new_lake(source=CSV, maintenance={"keep_cut_hours": 1, "min_small_files": 5})
-    sink = HandSink(lake.sink)
-    sink.schema("p", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `p` (`id` BIGINT PRIMARY KEY)")
+    (sink := HandSink(lake.sink)).create("p")
     rows: dict[int, tuple[object, ...]] = {}
     seen: list[tuple[int, int, int, int]] = []
     for number in range(1, _RUNS + 1):
         at, id = 10 * number, number % 40
-        put(sink, "p", 1, ("U" if id in rows else "I", at, id, number), index=number)
+        sink.put("p", 1, ("U" if id in rows else "I", at, id, number), index=number)
         rows[id] = (id, number, f"p{at}")
         sink.checkpoint(at)
         before = _of_process("io")
@@ -240,19 +230,19 @@ def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: Callable[..., Tes
 
 
 @pytest.mark.long
-def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: Callable[..., TestLake]) -> None:
+def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: NewLake) -> None:
     lake = new_lake(source=CSV)
     sink, names = HandSink(lake.sink), [f"t{number}" for number in range(_TABLES)]
+    sink.create(*names)
     for name in names:
-        sink.schema(name, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
-        put(sink, name, 1, ("I", 2, 1, 1), ("I", 3, 2, 2))
+        sink.put(name, 1, ("I", 2, 1, 1), ("I", 3, 2, 2))
     sink.checkpoint(9)
     lake.go_through()
     expected = {name: [(1, 1, f"{name}2"), (2, 2, f"{name}3")] for name in names}
     assert lake.all_rows() == expected
     changed = names[::60]
     for name in changed:
-        put(sink, name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
+        sink.put(name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
         expected[name] = [(1, 10, f"{name}11")]
     sink.checkpoint(19)
     assert sorted(each for each in _commits(lake) if each.startswith("update d.")) == sorted(

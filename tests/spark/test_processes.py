@@ -26,9 +26,9 @@ from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease, last_holder
 from tests import TURN
 from tests.kit.changefeed import Changefeed
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink, put
+from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink
 from tests.kit.kills import before_commit, hold_commit, open_catalog
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, RowChange, fold, seen
 from tests.kit.processes import command_of, descendants, in_session, is_stopped, started
 from tests.kit.waiting import until
@@ -38,22 +38,15 @@ pytestmark = pytest.mark.spark
 RUN = [str(Path(sys.executable).with_name("cdc-lakehouse")), "run"]
 
 
-def first(sink: HandSink) -> None:
-    for table, at in (("p", 1), ("u", 2)):
-        sink.schema(table, at, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
-        put(sink, table, at, ("I", at + 2, 1, 1), ("I", at + 4, 2, 2), ("I", at + 6, 3, 3))
-    sink.checkpoint(9)
-
-
 ROWS = {"p": [(1, 1, "p3"), (2, 2, "p5"), (3, 3, "p7")], "u": [(1, 1, "u4"), (2, 2, "u6"), (3, 3, "u8")]}
 
 
 def test_a_table_that_another_run_makes_meanwhile_is_there_once(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of two tables is about to be made when the other run makes both."""
     lake = new_lake(source=CSV)
-    first(HandSink(lake.sink))
+    HandSink(lake.sink).begin("p", "u", rows=3)
     real, calls = IcebergJavaApi.create, itertools.count()
 
     def create(*arguments: Any) -> None:
@@ -86,10 +79,10 @@ def stop_between_commits(lake: TestLake, process: subprocess.Popen[str]) -> None
 
 
 @pytest.mark.in_turn
-def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
+def test_two_processes_at_once(new_lake: NewLake, tmp_path: Path) -> None:
     """Two command lines with homes of their own: neither knows of the other but by the lake."""
     lake = new_lake(source=CSV)
-    first(HandSink(lake.sink))
+    HandSink(lake.sink).begin("p", "u", rows=3)
 
     def start(home: str) -> subprocess.Popen[str]:
         places = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path), "DAGSTER_HOME": str(tmp_path / home)}
@@ -114,16 +107,15 @@ def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path
 @pytest.mark.parametrize("asks", [True, False], ids=["it asks for its lease", "it does not"])
 @pytest.mark.parametrize("policy", ["hold", "skip"])
 def test_run_that_outlives_its_lease_appends_nothing(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch, policy: str, asks: bool
+    new_lake: NewLake, monkeypatch: pytest.MonkeyPatch, policy: str, asks: bool
 ) -> None:
     """It stands still before it commits a batch. Meanwhile another run cannot read one of the batch's files, decodes
     the other one in a later batch, and publishes."""
     lake = new_lake(source=CSV, policy={"quarantine": policy})
-    sink = HandSink(lake.sink)
-    first(sink)
+    (sink := HandSink(lake.sink)).begin("p", "u", rows=3)
     lake.go_through()
-    unreadable = put(sink, "p", 1, ("U", 11, 1, 10), index=2)
-    put(sink, "u", 2, ("U", 12, 1, 11), index=2)
+    unreadable = sink.put("p", 1, ("U", 11, 1, 10), index=2)
+    sink.put("u", 2, ("U", 12, 1, 11), index=2)
     sink.checkpoint(19)
     real, over, calls = Events.commit, datetime.timedelta(), itertools.count()
 
@@ -155,16 +147,14 @@ def test_run_that_outlives_its_lease_appends_nothing(
 
 
 @pytest.mark.in_turn
-def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(
-    new_lake: Callable[..., TestLake], tmp_path: Path
-) -> None:
+def test_follow_continues_after_its_jvm_dies_and_ends_with_its_group(new_lake: NewLake, tmp_path: Path) -> None:
     """The JVM dies between two passes, then while one makes a commit. SIGTERM comes to the whole group in a pass."""
     lake = new_lake(source=CSV)
     sink = HandSink(lake.sink)
     sink.schema("p", 1, *COLUMNS, action=CREATE, query=PARTITIONED)
 
     def write(number: int) -> None:
-        put(sink, "p", 1, ("I", 10 * number, number, number), index=number)
+        sink.put("p", 1, ("I", 10 * number, number, number), index=number)
         sink.checkpoint(10 * number)
 
     def published(number: int) -> bool:
@@ -234,7 +224,7 @@ NAMES = ("a", "b", "c", "d")
 class Parts:
     """A change log of four tables, two to each feed. `advance` writes changes, DDL among them, for both."""
 
-    def __init__(self, new_lake: Callable[..., TestLake], number: int) -> None:
+    def __init__(self, new_lake: NewLake, number: int) -> None:
         namespace = f"parts{number}__{{database}}"
         self.first = new_lake(namespace=namespace, tables={"include": ["shop.a*", "shop.b*"]})
         self.second = new_lake(
@@ -271,7 +261,7 @@ class Parts:
             check_events(lake)
 
 
-def test_feed_between_any_two_commits_of_another(new_lake: Callable[..., TestLake]) -> None:
+def test_feed_between_any_two_commits_of_another(new_lake: NewLake) -> None:
     parts = Parts(new_lake, 1)
     for number in itertools.count(1) if TURN is None else itertools.count(1 + TURN % 3, 3):
         parts.advance()
@@ -286,7 +276,7 @@ def test_feed_between_any_two_commits_of_another(new_lake: Callable[..., TestLak
     parts.check()
 
 
-def test_feeds_run_at_the_same_time(new_lake: Callable[..., TestLake]) -> None:
+def test_feeds_run_at_the_same_time(new_lake: NewLake) -> None:
     parts = Parts(new_lake, 2)
     with ThreadPoolExecutor(2) as pool:
         for _ in range(4):

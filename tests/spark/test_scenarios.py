@@ -1,7 +1,6 @@
 """Scenarios of `tests/scenarios`, each file in each of its ways; and some histories of `make chaos`, the same each
 time, and some of the run's seed: whatever goes wrong, every table and every cut is right."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from tests import SEED, TURN
 from tests.chaos import world
 from tests.chaos.faults import FAULTS, fill
 from tests.chaos.history import Pass, Protocol, scenario
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import NewLake
 from tests.kit.scenarios import DIRECTORY, ScenarioError, files, load, play
 
 pytestmark = pytest.mark.spark
@@ -34,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_scenarios_of_file_end_as_written(
-    name: str, way: str, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch,
+    name: str, way: str, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     wrong = ""
@@ -62,7 +61,7 @@ WANTED = [name for name in FAULTS if name != "none"]
 
 
 @pytest.mark.parametrize("number", range(len(PLAYED)) if TURN is None else [TURN % len(PLAYED)])
-def test_every_fault_in_short_histories(new_lake: Callable[..., TestLake], number: int) -> None:
+def test_every_fault_in_short_histories(new_lake: NewLake, number: int) -> None:
     tally, (seed, protocol) = world.Tally(), PLAYED[number]
     wanted = [*WANTED, *WANTED][number * PASSES : (number + 1) * PASSES]
     faults = iter(wanted)
@@ -86,7 +85,7 @@ def test_disk_that_is_filled_raises_nothing() -> None:
     fill(Path("/dev/full"))
 
 
-def test_histories_of_runs_seed_are_right(new_lake: Callable[..., TestLake]) -> None:
+def test_histories_of_runs_seed_are_right(new_lake: NewLake) -> None:
     seed = 1 if SEED is None else SEED
     print(f"CDC_TESTS_SEED={seed} plays these again")  # noqa: T201
     tally = world.Tally()

@@ -120,8 +120,11 @@ class TransactedTable:
         return sorted(row["id"] for row in self.rows())
 
 
+NewTable = Callable[..., TransactedTable]
+
+
 @pytest.fixture
-def new_table(spark: SparkSession, lake_root: Path) -> Callable[..., TransactedTable]:
+def new_table(spark: SparkSession, lake_root: Path) -> NewTable:
     lake = Lake(lake_config(lake_root))
 
     def make(*columns: tuple[str, str]) -> TransactedTable:
@@ -134,7 +137,7 @@ def numbered(*ids: int) -> list[dict[str, Any]]:
     return [{"id": id, "name": f"n{id}"} for id in ids]
 
 
-def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[..., TransactedTable]) -> None:
+def test_schema_rows_deletes_and_properties_are_one_commit(new_table: NewTable) -> None:
     table = new_table()
     first = table.append(numbered(1, 2, 3), numbered(10, 20))
     assert first == table.snapshot_id
@@ -184,7 +187,7 @@ DEFAULTS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..., TransactedTable]) -> None:
+def test_vectors_of_python_and_of_spark_follow_each_other(new_table: NewTable) -> None:
     table = new_table()
     table.append(numbered(*range(100)), numbered(*range(100, 200)))
     left = set(range(200))
@@ -209,7 +212,7 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..
     assert table.ids() == sorted({*left, 1000})
 
 
-def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[..., TransactedTable]) -> None:
+def test_rows_from_before_have_the_default_of_a_new_column(new_table: NewTable) -> None:
     table = new_table()
     table.append(numbered(1))
     transaction = table.begin()
@@ -229,7 +232,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[.
 
 
 def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(
-    new_table: Callable[..., TransactedTable],
+    new_table: NewTable,
 ) -> None:
     table = new_table()
     empty = table.begin()
@@ -281,7 +284,7 @@ RACES = [
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "other"), RACES)
 def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
-    new_table: Callable[..., TransactedTable], kind: str, other: str
+    new_table: NewTable, kind: str, other: str
 ) -> None:
     table = new_table()
     table.append(numbered(1, 5))
@@ -298,7 +301,7 @@ def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
     assert "p" not in table.table.properties
 
 
-def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callable[..., TransactedTable]) -> None:
+def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: NewTable) -> None:
     table = new_table()
     first = table.append(numbered(1))
     table.append(numbered(2))
@@ -322,7 +325,7 @@ VALUES = read_values()
 
 
 @pytest.mark.in_turn
-def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., TransactedTable]) -> None:
+def test_readers_find_each_value_in_its_file_alone(new_table: NewTable) -> None:
     names = {short: f"{short} of a.b `q`" for short in VALUES}
     table = new_table(("id", "long"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
     rows = [{"id": n, **{names[short]: values[n] for short, (_, values, _) in VALUES.items()}} for n in range(3)]
@@ -345,7 +348,7 @@ def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., Tran
             assert len(likely) == (3 if short == "s" and number else 2), (short, value)
 
 
-def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTable]) -> None:
+def test_files_that_spark_wrote_are_read(new_table: NewTable) -> None:
     names = {short: f"{short}.x y" for short in VALUES}
     table = new_table(("id", "int"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
     for n, codec in enumerate(("snappy", "uncompressed", "zstd")):
@@ -363,7 +366,7 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
             assert values[n] in [row[names[short]] for row in table.read(*likely, between=ends)]
 
 
-def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:
+def test_deletes_of_several_data_files_are_another_writers(new_table: NewTable) -> None:
     table = new_table()
     table.sql("DROP TABLE {t}")
     table.sql("CREATE TABLE {t} (id bigint) USING iceberg TBLPROPERTIES ('format-version'='2', "
@@ -382,7 +385,7 @@ def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[.
 
 @pytest.mark.parametrize("few", [0, 16])
 def test_a_vector_is_found_after_manifests_are_merged(
-    new_table: Callable[..., TransactedTable], monkeypatch: pytest.MonkeyPatch, few: int
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """By Iceberg's pool of threads and without it."""
     monkeypatch.setattr(iceberg_java, "_FEW_MANIFESTS", few)
