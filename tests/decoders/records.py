@@ -5,14 +5,13 @@ import base64
 import io
 import itertools
 import json
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import fastavro
 
-from cdc_lakehouse.changelog.events import RowChange
-from cdc_lakehouse.decoders.formats.dts_avro import decode
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 
 _DATA = Path(__file__).parents[1] / "data" / "dts"
@@ -66,50 +65,26 @@ def row_body(columns: Sequence[tuple[str, int, Image]], **values: Any) -> bytes:
     )
 
 
-def change(value: bytes) -> RowChange:
-    """The one change that the message has."""
-    (part,) = decode(value).parts
-    assert isinstance(part, RowChange)
-    return part
-
-
-def integer(digits: str) -> Image:
-    return "Integer", {"precision": 8, "value": digits}
-
-
-def decimal(digits: str, scale: int, precision: int = 65) -> Image:
-    return "Decimal", {"value": digits, "precision": precision, "scale": scale}
-
-
-def double(value: float) -> Image:
-    return "Float", {"value": value, "precision": 8, "scale": 2}
-
-
 def character(charset: str, value: bytes) -> Image:
     return "Character", {"charset": charset, "value": value}
 
 
-def timestamp(seconds: int, micros: int = 0) -> Image:
-    return "Timestamp", {"timestamp": seconds, "millis": micros}
-
-
-def date_time(**parts: int) -> Image:
-    return "DateTime", {name: parts.get(name) for name in TIME_PARTS}
-
-
-def zoned(image: Image, zone: str) -> Image:
-    assert image is not None
-    return "TimestampWithTimeZone", {"value": image[1], "timezone": zone}
-
-
-def text_object(type: str, value: str) -> Image:
-    return "TextObject", {"type": type, "value": value}
-
-
-def binary_object(type: str, value: bytes) -> Image:
-    return "BinaryObject", {"type": type, "value": value}
-
-
+IMAGES: dict[str, Callable[..., Image]] = {
+    "integer": lambda digits: ("Integer", {"precision": 8, "value": digits}),
+    "decimal": lambda digits, scale, precision=65: (
+        "Decimal", {"value": digits, "precision": precision, "scale": scale}
+    ),
+    "double": lambda value: ("Float", {"value": value, "precision": 8, "scale": 2}),
+    # A FLOAT of four bytes, as a double of eight: the digits are those of the four.
+    "four_bytes": lambda value: IMAGES["double"](struct.unpack("<f", struct.pack("<f", value))[0]),
+    "character": character,
+    "timestamp": lambda seconds, micros=0: ("Timestamp", {"timestamp": seconds, "millis": micros}),
+    "date_time": lambda **parts: ("DateTime", {name: parts.get(name) for name in TIME_PARTS}),
+    "zoned": lambda image, zone: ("TimestampWithTimeZone", {"value": image[1], "timezone": zone}),
+    "text_object": lambda type, value: ("TextObject", {"type": type, "value": value}),
+    "binary_object": lambda type, value: ("BinaryObject", {"type": type, "value": value}),
+}  # fmt: skip
+"""The value of a column, by the name that cases give it."""
 NULL: Image = ("EmptyObject", "NULL")
 LEFT_OUT: Image = ("EmptyObject", "NONE")
 
@@ -130,41 +105,28 @@ class DtsSource:
         self._offset, self._file = 4, self._file + 1
 
     def statement(self, sql: str, table: str) -> None:
-        self.records.append(body(operation="DDL", objectName=f"shop.{table}", afterImages=sql, **self._place()))
+        self.say("DDL", objectName=f"shop.{table}", afterImages=sql)
 
-    def begin(self) -> None:
-        self.records.append(body(operation="BEGIN", **self._place()))
-
-    def commit(self) -> None:
-        self.records.append(body(operation="COMMIT", **self._place()))
-
-    def beside(self) -> None:
-        """What tells nothing of rows."""
-        self.records += [body(operation=each, **self._place()) for each in ("HEARTBEAT", "CHECKPOINT")] + [b"\0"]
+    def say(self, *operations: str, **values: Any) -> None:
+        self.records += [body(operation=each, **values, **self._place()) for each in operations]
 
     def change(self, table: str, *changes: tuple[Row | None, Row | None]) -> None:
         """Rows of one event of the binlog, each before and after it: they have one place."""
-        place = self._place()
+        place = self._place() | {"tags": {"pk_uk_info": '{"PRIMARY":["id"]}', "thread_id": "42"}}
         for before, after in changes:
             images = {
-                name: row and [_text(text) for text in row.values()]
+                name: row and [None if text is None else character("utf8mb4", text.encode()) for text in row.values()]
                 for name, row in zip(_IMAGES, (before, after), strict=True)
             }
             operation = "INSERT" if before is None else "DELETE" if after is None else "UPDATE"
-            fields = [{"name": name, "dataTypeNumber": 253} for name in before or after or ()]
-            tags = {"pk_uk_info": '{"PRIMARY":["id"]}', "thread_id": "42"}
-            said = {"fields": fields, "tags": tags, **images, **place}
-            self.records.append(row_body((), operation=operation, objectName=f"shop.{table}", **said))
+            columns = [(name, 253, None) for name in before or after or ()]
+            self.records.append(row_body(columns, operation=operation, objectName=f"shop.{table}", **images, **place))
 
     def _place(self) -> dict[str, Any]:
         number = next(self._clock)
         self._offset += 31
         position = f"{self._offset}@{self._file}"
         return {"id": 1_700_000 + number, "sourceTimestamp": 1_732_156_800 + number // 3, "sourcePosition": position}
-
-
-def _text(text: str | None) -> Image:
-    return None if text is None else character("utf8mb4", text.encode())
 
 
 # --- Canal ---

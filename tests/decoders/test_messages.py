@@ -1,38 +1,49 @@
-"""Messages of topics and entries of Canal, one by one: `cases/messages/*.txt` say what the decoders make of each.
+"""Messages of topics and entries of Canal: one by one (`cases/messages/*.txt`), and one after the other as a topic has
+them (`cases/topics/*.txt`). `cases/files` and `cases/messages` say which are usual: they give what the decoder gives.
 
-A case is an expression of Python that makes the message's bytes, of the names below for its file. The results are what
+A case is an expression of Python that makes a message's bytes, of the names below for its file. The results are what
 each of the file's decoders gives: the origin, where it is not the file's usual one, changes and statements, or the
-error.
+error. A line of a topic has expressions, divided by semicolons, each a message or a list of them. Lines with `|` are
+another partition's, and `---` ends a batch.
 """
 
+import io
 import itertools
 import json
 import pickle
 import re
-import struct
-from collections.abc import Callable, Iterator, Mapping
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import fastavro
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cdc_lakehouse.changelog.ddl import statements
 from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableRef, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd
+from cdc_lakehouse.changelog.positions import END_MS, END_TS, LOGICAL_BITS
 from cdc_lakehouse.decoders import format as message_format
-from cdc_lakehouse.decoders.format import Decode, Options
-from cdc_lakehouse.decoders.formats import canal_entries, canal_json, dts_avro
+from cdc_lakehouse.decoders import topic_reader
+from cdc_lakehouse.decoders.format import Decode, Options, RowShape
+from cdc_lakehouse.decoders.formats import canal_entries, canal_json, dts_avro, ticdc_canal_json
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.canal_captures import SOURCES, capture
 from tests.decoders import records
-from tests.kit.case_files import Case, read_cases, text_of
-from tests.kit.decoding import Reading, usual_messages
+from tests.kit.case_files import Case, edited, read_cases, text_of
+from tests.kit.data_sets import ARCHIVES
+from tests.kit.decoding import Reading, read_alike, usual_messages
+from tests.kit.mishaps import mutated
 from tests.kit.waiting import memory_below
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
@@ -54,13 +65,8 @@ def shareplex(op: str | None = "ins", meta: Mapping[str, Any] | None = None, **p
     return json.dumps({"meta": {"op": op, "table": "SALES.PARCELS", **(meta or {})}, **parts}).encode()
 
 
-def four_bytes(value: float) -> records.Image:
-    """A FLOAT of four bytes, as a double of eight: the digits are those of the four."""
-    return records.double(struct.unpack("<f", struct.pack("<f", value))[0])
-
-
 def insert(**values: Any) -> bytes:
-    return records.row_body([("id", 8, records.integer("1"))], **values)
+    return records.row_body([("id", 8, records.IMAGES["integer"]("1"))], **values)
 
 
 def cell(number: int, image: records.Image) -> bytes:
@@ -90,7 +96,7 @@ USUAL = flat(CANAL | UPDATE)()
 FORMATS_OF: Mapping[str, tuple[Mapping[str, tuple[str, dict[str, Any]]], Mapping[str, Any], Origin]] = {
     "dts_avro": (
         {"": ("dts-avro", {})},
-        {**vars(records), "insert": insert, "cell": cell, "four_bytes": four_bytes},
+        {**vars(records), **records.IMAGES, "insert": insert, "cell": cell},
         Origin(time_ms=1_709_629_810_000, log_file="000012", log_offset=4711),
     ),
     "dts_canal_json": (
@@ -138,12 +144,7 @@ def is_usual(name: str, options: dict[str, Any], value: bytes | None) -> bool:
     """Between two usual ones it is the same, however it is read."""
     if format_of(name).row_reader(Options(**options)) is None:
         return False
-    results = list[object]()
-    for is_strict in (False, True):
-        reading = Reading(name, is_strict=is_strict, **options)
-        reading.read([[USUAL, value, USUAL]])
-        results.append((reading.changes, reading.summaries))
-    assert results[0] == results[1]
+    read_alike(name, [[USUAL, value, USUAL]], **options)
     return bool(usual_messages(name, [value], **options))
 
 
@@ -246,74 +247,44 @@ def test_statements_name_what_the_message_names(database: str, table: str, colum
 # --- The same entries in three forms of real servers. Their tables: tests/spark/test_canal_feed.py ---
 
 
-@cache
-def from_server(source: str) -> list[Message]:
-    return [canal_entries.decode(entry) for entry in capture(source).entries]
-
-
-def parts_of(source: str) -> list[Any]:
-    return [part for message in from_server(source) for part in message.parts]
-
-
-each_source = pytest.mark.parametrize("source", SOURCES)
-
-
-@each_source
-def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
-    of, entries = capture(source), from_server(source)
-    topic = [message for value in of.topic_values for message in canal_entries.decode_packet(value)]
+@pytest.mark.parametrize("source", SOURCES)
+def test_forms_of_captured_entries_say_the_same(source: str) -> None:
+    of = capture(source)
+    entries = [canal_entries.decode(entry) for entry in of.entries]
     assert len(entries) > 100
     # Canal's producer leaves out where transactions begin and end.
     kept = [wire.Entry.FromString(entry).entry_type == wire.ROW_DATA for entry in of.entries]
+    topic = [message for value in of.topic_values for message in canal_entries.decode_packet(value)]
     assert topic == list(itertools.compress(entries, kept))
-
-
-@each_source
-def test_flat_messages_say_the_same(source: str) -> None:
-    """But nothing of a message's place in the binlog. So the rest is read from entries."""
-    flat = [message for value in capture(source).flat_messages if (message := canal_json.decode(value)).parts]
+    # Flat messages have nothing of a message's place in the binlog. So the rest is read from entries.
+    flat = [message for value in of.flat_messages if (message := canal_json.decode(value)).parts]
     assert len(flat) > 50
-    told = [each for each in from_server(source) if each.parts not in ((), (TransactionEnd(),))]
+    told = [each for each in entries if each.parts not in ((), (TransactionEnd(),))]
     assert flat == [replace(m, origin=Origin(time_ms=m.origin.time_ms, gtid=m.origin.gtid)) for m in told]
-
-
-@each_source
-def test_transactions_end_as_often_as_the_source_committed(source: str) -> None:
-    ends = [message for message in from_server(source) if message.parts == (TransactionEnd(),)]
-    assert len(ends) == {"mysql8.0.12": 24, "mariadb10.11": 25}[source]
-    # Rows are never outside of a transaction, and a DDL never within one.
-    parts = parts_of(source)
+    # Transactions end as often as the source committed; rows are never outside of one, and a DDL never within one.
+    parts = [part for message in entries for part in message.parts]
+    assert parts.count(TransactionEnd()) == {"mysql8.0.12": 24, "mariadb10.11": 25}[source]
     followers = {type(after) for before, after in itertools.pairwise(parts) if isinstance(before, RowChange)}
     assert followers == {RowChange, TransactionEnd} and not isinstance(parts[-1], RowChange)
-
-
-@each_source
-def test_text_that_is_not_utf8_is_told(source: str) -> None:
-    """latin1 and gbk; nothing else of the capture is damaged."""
-    changes = [part for part in parts_of(source) if isinstance(part, RowChange)]
+    # latin1 and gbk; nothing else of the capture is damaged.
+    changes = [part for part in parts if isinstance(part, RowChange)]
     damaged = {(change.table, name) for change in changes for name in canal_json.lossy_columns(change)}
     assert damaged == {("t_all", "c_latin"), ("t_all", "c_gbk")}
 
 
-# --- Records of DTS Avro: those of the service's own SDK, and whatever one holds is read back ---
-
-# Bytes of records: both schemas, all of the body, and nothing but MessageError.
+# --- Bytes of DTS Avro: records of the service's own SDK; all of the body, and nothing but MessageError ---
 
 
-def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
+def sdk_image(expected: Any) -> records.Image:
     """An image as `records.jsonl` writes it, in the form of `read_record`."""
-    if expected is None:
-        return None
-    branch = expected["t"]
-    if branch == "EmptyObject":
-        return branch, expected["symbol"]
+    if expected is None or expected["t"] == "EmptyObject":
+        return expected and ("EmptyObject", expected["symbol"])
     value = {name: part for name, part in expected.items() if name != "t"}
     if "hex" in value:
         value["value"] = bytes.fromhex(value.pop("hex"))
-    if branch == "TimestampWithTimeZone":
-        parts: Any = value["value"]
+    if isinstance(parts := value.get("value"), dict):
         value["value"] = {part: parts[part] for part in records.TIME_PARTS}
-    return branch, value
+    return expected["t"], value
 
 
 @pytest.mark.parametrize(("value", "expected"), records.sdk_records(), ids=map(str, range(24)))
@@ -323,7 +294,7 @@ def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any])
         "len": expected["len"], "sourceType": expected["sourceType"], "version": expected["sourceVersion"],
     }.items()  # fmt: skip
     images = {name: expected[name] for name in ("beforeImages", "afterImages")}
-    images = {name: [*map(_image, each)] if isinstance(each, list) else each for name, each in images.items()}
+    images = {name: [*map(sdk_image, each)] if isinstance(each, list) else each for name, each in images.items()}
     assert read == {**{name: expected.get(name) for name in read}, "source": read["source"], **images}
 
 
@@ -333,12 +304,11 @@ def test_sdk_reads_names_and_keys_alike() -> None:
     assert len({record["operation"] for record in written}) == 17
     rows = [row for each in written for row in (each["beforeImages"], each["afterImages"]) if isinstance(row, list)]
     assert len({None if image is None else image["t"] for row in rows for image in row}) == 13
-    views = [
-        (value, view) for value, expected in records.sdk_records() if isinstance(view := expected["sdkView"], dict)
-    ]
+    views = [(value, view) for value, each in records.sdk_records() if isinstance(view := each["sdkView"], dict)]
     assert len(views) > 5
     for value, view in views:
-        part = records.change(value)
+        (part,) = dts_avro.decode(value).parts
+        assert isinstance(part, RowChange)
         assert (view["db"], view["table"], view["pk"]) == (part.database, part.table, list(part.key or ()))
     keys = [json.loads(record["tags"].get("pk_uk_info", "null")) for _, record in records.sdk_records()]
     assert {"PRIMARY": ["id"], "uk_1": ["c_int", "c_varchar"]} in keys and {} in keys
@@ -357,19 +327,16 @@ def test_unreadable_row_of_48_bytes_is_not_a_no_op() -> None:
 
 
 def test_no_end_of_a_record_is_one() -> None:
-    value = records.row_body([("id", 8, records.integer("1"))], born=None)
+    value = insert(born=None)
     for end in range(len(value)):
         with pytest.raises(MessageError, match=r"cut short: see byte \d+ of"):
             dts_avro.read_record(value[:end])
 
 
 def _long(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, "long", number)
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("length", [1 << 31, 1 << 40, (1 << 62) - 1, -1, -(1 << 62)])
@@ -392,3 +359,329 @@ def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
     with memory_below(200 * len(value)):
         images = dts_avro.read_record(value)["afterImages"]
         assert images is not None and len(images) == 100_000
+
+
+# --- Messages one after the other ---
+
+TICDC, CANAL, DTS_JSON = FLAT = ("ticdc-canal-json", "canal-json", "dts-canal-json")
+ROW: dict[str, Any] = {
+    "gtid": None, "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "UPDATE",
+    "es": 1000, "ts": 2, "sql": "", "sqlType": {"id": 4}, "mysqlType": {"id": "int", "v": "varchar"},
+    "old": [{"id": "1", "v": None}], "data": [{"id": "1", "v": "x"}], "_tidb": {"commitTs": 5},
+}  # fmt: skip
+NOW, DAY = 1_780_000_000_000, 24 * 60 * 60 * 1000
+
+
+def message(**parts: Any) -> bytes:
+    return edited({**ROW, **parts}, [])
+
+
+def ticdc(ts: int, **parts: Any) -> bytes:
+    return message(_tidb={"commitTs": ts}, **parts)
+
+
+def watermark(ts: int) -> bytes:
+    return message(type="TIDB_WATERMARK", _tidb={"watermarkTs": ts})
+
+
+def altered(ts: int, **parts: Any) -> bytes:
+    return ticdc(ts, type="ALTER", isDdl=True, sql=f"ALTER {ts}", data=None, old=None, **parts)
+
+
+def packed(value: bytes, codec: str) -> bytes:
+    return pa.Codec(codec).compress(value, asbytes=True)
+
+
+def operation(op: str, scn: int, seq: int, table: str = "d.t", **parts: Any) -> bytes:
+    return shareplex(op, {"table": table, "scn": scn, "seq": seq}, **parts)
+
+
+def dts(place: int, value: str = "x", **more: Any) -> bytes:
+    columns = [("id", 253, records.character("utf8mb4", value.encode()))]
+    return records.row_body(columns, sourcePosition=f"{place}@1", sourceTimestamp=more.get("time", 5))
+
+
+EXPRESSIONS: dict[str, Any] = {
+    "message": message, "ticdc": ticdc, "watermark": watermark, "altered": altered, "packed": packed, "dts": dts,
+    "END_MS": END_MS, "END_TS": END_TS, "NOW": NOW, "DAY": DAY, "body": records.body,
+    "packet": records.packet, "NONE": [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30],
+    "at": lambda ms: ticdc(ms << LOGICAL_BITS, type="INSERT", es=ms, old=None),
+    "entry": lambda ms: wire.Entry(
+        header=wire.Header(schema_name="d", table_name="t", execute_time=ms), entry_type=wire.TRANSACTION_END
+    ).SerializeToString(),
+    "gtid": lambda gtid, place: change(
+        wire.INSERT, ((), [records.column("id", gtid, key=True)]), header={"gtid": gtid, "logfile_offset": place}
+    ),
+    "ddl": lambda place: records.body(
+        operation="DDL", objectName="d.t", afterImages="TRUNCATE t", sourcePosition=f"{place}@1"
+    ),
+    "insert": operation("ins", 1, 9, data={"A": "1"}), "truncate": operation("truncate", 1, 9),
+    "unplaced": shareplex("ins", {"table": "d.t"}, data={"A": "1"}),
+    "whole": operation("upd", 1, 9, data={"A": "2"}, key={"A": "1"}),
+    "before": operation("UPDATE BEFORE", 1, 1, data={"A": "1", "B": "x", "C": None}),
+    "after": operation("UPDATE AFTER", 1, 2, data={"A": "2", "C": "c"}),
+    "replace": lambda value, old, new: value.replace(old.encode(), new.encode()),
+}  # fmt: skip
+
+
+def batches_of(case: Case) -> Iterator[list[list[bytes | None]]]:
+    """The partitions' messages up to the end of each batch."""
+    partitions: list[list[bytes | None]] = [[]]
+    for line in case.own:
+        if line == "---":
+            yield [[*values] for values in partitions]
+            continue
+        if line.startswith("| ") and len(partitions) == 1:
+            partitions.append([])
+        for expression in line.removeprefix("| ").split("; "):
+            made = eval(expression, dict(EXPRESSIONS))
+            partitions[line.startswith("| ")] += made if isinstance(made, list) else [made]
+    yield partitions
+
+
+def shown_ts(ts: int | None) -> str:
+    return f"{ts >> LOGICAL_BITS} ms + {ts % (1 << LOGICAL_BITS)}" if ts and ts >> LOGICAL_BITS else str(ts)
+
+
+def topic_shown(reading: Reading) -> Iterator[str]:
+    several = len(reading.summaries) > 1
+    for event in reading.changes:
+        rows = json.dumps([event["before"], event["after"]])
+        yield f"{event['line']}: {event['op']} {event['table_name']} {rows} at {shown_ts(event['commit_ts'])}"
+    for place, summary in sorted(reading.summaries.items()):
+        of = f"partition {place[1]} of batch {place[2]}: " if several else ""
+        yield from (
+            f"{of}{line}: statement {each.text} at {shown_ts(each.commit_ts)}, its time {each.time_ms}"
+            for line, each in summary.statements
+        )
+        yield from (
+            f"{of}{each.line}: {each.raw!r} of {each.database}.{each.table} at {shown_ts(ts)} may have come before"
+            for (*_, ts), each in summary.stated_before.items()
+        )
+        yield from (
+            f"{of}{each.line}: {each.error_class} of {each.database}.{each.table}: {each.message}"
+            for listed in summary.bad.values()
+            for each in listed
+        )
+        yield (
+            f"{of}last {shown_ts(summary.last_ts)}, watermark {shown_ts(summary.watermark)}, {summary.replays} sent "
+            f"before, {sum(summary.others.values())} others"
+        )
+
+
+@pytest.mark.parametrize("case", read_cases(*sorted(Path(__file__).parent.glob("cases/topics/*.txt"))), ids=str)
+def test_messages_of_a_topic_become_events(case: Case, update: bool) -> None:
+    given = case.settings
+    formats, batches, found = given.pop("formats"), [*batches_of(case)], dict[str, list[str]]()
+    limit, window = given.pop("limit", ticdc_canal_json.LIMIT), given.pop("window", topic_reader.WINDOW)
+    with (
+        patch.multiple(ticdc_canal_json, LIMIT=limit, AT_ONCE=limit // 10),
+        patch.object(topic_reader, "WINDOW", window),
+    ):
+        for name in formats:
+            lines = topic_shown(read_alike(name, *batches, given=given))
+            found[name] = [text_of(re.sub(r"( not JSON): .*", r"\1", line)) for line in lines]
+    same = all(lines == found[formats[0]] for lines in found.values())
+    shown = found[formats[0]] if same else [f"{name}: {line}" for name in formats for line in found[name]]
+    case.compare(shown, update=update)
+
+
+@cache
+def messages(name: str = TICDC) -> list[bytes]:
+    """Of all data sets of topics; without a commit-ts and with the changed values alone, as Canal has them."""
+    found: list[bytes] = []
+    with tarfile.open(ARCHIVES / "ticdc-kafka.tar.xz") as packed:
+        for member in packed:
+            file = packed.extractfile(member) if member.name.endswith(".jsonl") else None
+            values = (json.loads(line)["value"] for line in file or ())
+            found += [value.encode() for value in values if value is not None]
+    for number, value in enumerate(found if name != TICDC else ()):
+        said = json.loads(value)
+        del said["_tidb"]
+        if not said["isDdl"] and said["old"] is not None:
+            said["old"] = [{k: v for k, v in said["old"][0].items() if v != said["data"][0].get(k)}]
+        found[number] = edited(said, [])
+    return found
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_messages_of_data_sets_are_read_alike(name: str) -> None:
+    read_alike(name, [messages(name)])
+    assert usual_messages(name, messages(name)) > len(messages(name)) // 3
+
+
+def test_messages_that_are_read_one_by_one_are_counted() -> None:
+    """Those with rows, which others are read at once: no watermark, and nothing that cannot be used."""
+    several = ticdc(6, type="INSERT", data=[{"id": "2"}, {"id": "3"}], old=None)
+    reading = read_alike(TICDC, [[ticdc(5), several, watermark(7), altered(8), ticdc(9, data=[{"id": 1}])]])
+    assert [summary.strict.total() for summary in reading.summaries.values()] == [1]
+
+
+# Rows of any operation, with columns and types in any order, written in any way.
+SAMPLES: Sequence[bytes] = [
+    message(), message().replace(b'"data":', b'"data": '), ticdc(6, type="INSERT", old=None), ticdc(5, type="INIT"),
+    ticdc(7, type="DELETE", old=[{"v": "y"}]), ticdc(7, old=[{"id": "2"}]), ticdc(7, data=[{"v": "z"}]),
+    ticdc(8, mysqlType={"v": "varchar", "id": "int"}), ticdc(8, data=[{"v": "\ufffd", "id": "1"}], old=[{"v": "-0"}]),
+    ticdc(9, table="u", mysqlType={"id": "bigint", "w": ""}, data=[{"id": "1", "w": "<>&\\u003c", "a``b": None}]),
+    ticdc(9, table="u", type="INSERT", data=[{"id": "1", "w": "表"}], mysqlType={"id": "bigint", "v": "set('<','>')"}),
+    *(json.dumps(ROW, ensure_ascii=False, separators=marks).encode() for marks in ((", ", ":"), (",", ": "))),
+    ticdc(4, data=[{"id": "2", "v": "<>&"}]).replace(b"<", rb"\u003c").replace(b">", rb"\u003e"),
+    watermark(3), watermark(7), altered(6), altered(7, table="u"), altered(8, table=""),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@example(TICDC, SAMPLES)
+@example(CANAL, SAMPLES)
+@example(DTS_JSON, SAMPLES)
+@given(
+    st.sampled_from(FLAT),
+    st.lists(
+        st.randoms(use_true_random=False).map(
+            lambda chance: mutated(chance, SAMPLES) if chance.random() < 0.5 else chance.choice([*SAMPLES, None])
+        ),
+        max_size=12,
+    ),
+)
+def test_any_messages_are_read_alike(name: str, values: Sequence[bytes | None]) -> None:
+    read_alike(name, [values])
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_messages_of_any_depth_are_read_or_refused(name: str) -> None:
+    """Up to where Python's own parser and others stop, one after the other."""
+    deep = (b"[" * depth + b"]" * depth for depth in range(900, 1100))
+    read_alike(name, [[message(x=0).replace(b'"x":0', b'"x":' + part) for part in deep]])
+
+
+def test_shapes_of_rows_are_at_most_as_many_as_rows() -> None:
+    orders = [dict.fromkeys(order, "1") for order in itertools.permutations("abcd")]
+    values = [ticdc(ts, type="INSERT", data=[row], old=None, mysqlType=row) for ts, row in enumerate(orders, 1)]
+    with patch.object(ticdc_canal_json, "RowShape", wraps=RowShape) as made:
+        Reading(TICDC).read([values])
+    assert made.call_count == len(values)
+
+
+def test_rows_that_wait_have_few_bytes() -> None:
+    with patch.object(topic_reader, "_BYTES_AT_ONCE", 1000):
+        reading = Reading(TICDC, least=10)
+        reading.read([[ticdc(ts, data=[{"v": "x" * 250}], old=[{"v": "y" * 250}]) for ts in range(1, 6)]])
+    assert reading.batch_rows == [2, 2, 1]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_compressed_values_equal_plain_ones(codec: str) -> None:
+    """From some message on, as when the changefeed is changed; with bad ones, which name their table all the same."""
+    values = [*messages(), b'{"database":"d","table":"t","type":"INSERT","data":[],"_tidb":{"commitTs":7}}', None]
+    mixed = [*values[:100], *(value and packed(value, codec) for value in values[100:])]
+    for how in ({"is_strict": True}, {}):
+        plain, compressed = Reading(TICDC), Reading(TICDC, **how, at_once=997)
+        plain.read([values])
+        compressed.read([mixed])
+        assert (compressed.changes, compressed.summaries) == (plain.changes, plain.summaries)
+
+
+# --- Messages that are sent again, cut into batches or interleaved with other partitions ---
+
+PARTITIONS = 3
+Sent = tuple[list[bytes], list[int]]
+"""A partition's messages, and at which of them a task may start again."""
+
+
+def operations(ids: Sequence[int]) -> Iterator[tuple[records.Row | None, records.Row | None]]:
+    """Rows come and go: each before and after it changes."""
+    rows = dict[int, records.Row | None]()
+    for step, id in enumerate(ids):
+        old, new = rows.get(id), {"id": str(id), "v": None if step % 5 == 0 else f"vär 中文 {step}"}
+        rows[id] = new if old is None or step % 3 else None
+        yield old, rows[id]
+
+
+def sent_avro(table: str, ids: Sequence[int]) -> Sent:
+    """A statement is among the rows. A task starts with a transaction."""
+    source, starts = records.DtsSource(), [0]
+    source.statement("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", table)
+    for step, (old, new) in enumerate(operations(ids)):
+        if step % 4 == 0:
+            starts.append(len(source.records))
+            source.say("BEGIN")
+        of_another_id = [(None, {**new, "id": "9"})] if new and old is None else []
+        source.change(table, (old, new), *of_another_id)
+        if step % 4 == 3:
+            source.say("COMMIT", "HEARTBEAT", "CHECKPOINT")
+            source.records.append(b"\0")
+        if step == 9:
+            source.rotate()
+            source.statement("ALTER TABLE t COMMENT 'later'", table)
+    return source.records, starts
+
+
+def sent_shareplex(table: str, ids: Sequence[int]) -> Sent:
+    sent: list[bytes] = []
+    for step, (old, new) in enumerate(operations(ids)):
+        if old is None or new is None:
+            images = {"ins" if new else "del": {"data": new or old}}
+        elif step % 2:
+            images = {"upd": {"data": {"v": new["v"]}, "key": old}}
+        else:
+            images = {"UPDATE BEFORE": {"data": old}, "UPDATE AFTER": {"data": new}}
+        sent += [
+            operation(op, 1000 + step, at, f"shop.{table}", **parts)
+            for at, (op, parts) in enumerate(images.items(), len(sent) + 1)
+        ]
+    return sent, [*range(len(sent))]
+
+
+SENDERS: Mapping[str, Callable[[str, Sequence[int]], Sent]] = {"dts-avro": sent_avro, "shareplex-json": sent_shareplex}
+
+
+def with_again(once: Sent, again: Sequence[tuple[int, int]]) -> list[bytes]:
+    """A task that starts again at some places: it goes back, and on from there."""
+    values, starts = once
+    sent: list[bytes] = []
+    done = 0
+    for place, back in sorted(again):
+        place = min(place, len(values))
+        sent += values[done:place]
+        done = max(start for start in starts if start <= max(0, max(place, done) - back))
+    return sent + values[done:]
+
+
+def of_tables(reading: Reading) -> tuple[list[Any], list[Any]]:
+    """What happened to each table in the order of the commit-ts, and its statements."""
+    statements = [(each.table, each.text) for found in reading.summaries.values() for _, each in found.statements]
+    changes = [(each["table_name"], each["op"], each["before"], each["after"]) for each in reading.changes]
+    return sorted(changes, key=lambda change: change[0]), sorted(statements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SENDERS)
+@given(
+    partitions=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 2), min_size=1, max_size=14),
+            # At an offset: so many of before.
+            st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), max_size=3),
+        ),
+        min_size=PARTITIONS,
+        max_size=PARTITIONS,
+    ),
+    # Where batches end, in parts of a thousand.
+    cuts=st.lists(st.integers(0, 1000), max_size=4).map(lambda cuts: [*sorted(cuts), 1000]),
+)
+@example_settings(max_examples=60)
+def test_batches_and_what_is_sent_again_change_nothing(name: str, partitions: Any, cuts: Sequence[int]) -> None:
+    once = [SENDERS[name](f"t{number}", ids) for number, (ids, _) in enumerate(partitions)]
+    sent = [with_again(values, again) for values, (_, again) in zip(once, partitions, strict=True)]
+    expected, found = Reading(name), Reading(name, by_turns=True, at_once=7)
+    expected.read([values for values, _ in once])
+    for cut in cuts:
+        found.read(sent, [len(values) * cut // 1000 for values in sent])
+    assert of_tables(found) == of_tables(expected) and not found.bad
+    decode: Any = format_of(name).make(Options())
+    # Of those that say something: heartbeats do not.
+    told, of_once = (
+        sum(bool(decode(value).parts) for values in partitions for value in values)
+        for partitions in (sent, [values for values, _ in once])
+    )
+    assert sum(summary.replays for summary in found.summaries.values()) == told - of_once

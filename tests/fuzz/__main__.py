@@ -7,7 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz.test_fuzz import TARGETS, go_on, say
+import click
+
+from tests.fuzz.test_fuzz import TARGETS, go_on
 
 
 def main() -> int:
@@ -32,8 +34,8 @@ def main() -> int:
             if process.exitcode:
                 wrong.append(name)
             if (process.exitcode or 0) < 0:
-                say(f"{name}: the process died by signal {-(process.exitcode or 0)} of {last.read_bytes()!r}")
-    say(f"wrong: {wrong}")
+                click.echo(f"{name}: the process died by signal {-(process.exitcode or 0)} of {last.read_bytes()!r}")
+    click.echo(f"wrong: {wrong}")
     return 1 if wrong else 0
 
 

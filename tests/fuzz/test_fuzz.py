@@ -16,19 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
+import click
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.changelog.history import History, schema_changes
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.changelog.stored import to_json
-from cdc_lakehouse.decoders.format import Decode, Options
-from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_reader import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
@@ -40,11 +37,11 @@ from tests.canal_captures import SOURCES, capture
 from tests.changelog.statements import cases, columns
 from tests.changelog.test_statements import survives
 from tests.decoders.records import sdk_records
-from tests.decoders.test_cases import CASES as FILE_CASES
-from tests.decoders.test_cases import Read, framed, readers, record_of
+from tests.decoders.test_files import CASES as FILE_CASES
+from tests.decoders.test_files import Read, framed, readers, record_of, shared
 from tests.decoders.test_messages import CASES as MESSAGE_CASES
 from tests.decoders.test_messages import FORMATS_OF, value_of
-from tests.kit.decoding import DATABASE, TABLE, Reading
+from tests.kit.decoding import DATABASE, TABLE, agreed, read_alike
 from tests.kit.mishaps import mutated
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump.test_dumps import KINDS, ODD, WRITERS, read
@@ -74,15 +71,13 @@ def _files(stem: str) -> list[Variant]:
         # What says that it has other columns is never sound.
         if case.file.stem != stem or len(record) > _MOST or "the file's rows have" in "".join(case.results):
             continue
-        of = json.dumps({name: settings.get(name) for name in ("columns", "options", "text", "listed", "escapes")})
-        reads = [*readers(case, settings)]
 
-        def read(content: bytes, reads: Sequence[Read] = reads) -> None:
+        def read(content: bytes, reads: Sequence[Read] = tuple(readers(case, settings))) -> None:
             for each in reads:
-                each(content, (64, 1 << 20))
+                agreed(lambda piece, each=each: each(content, piece), (64, 1 << 20))
 
-        known = variants.get(of, Variant([], read))
-        variants[of] = Variant([*known.samples, framed([record], settings)], known.read)
+        known = variants.get(shared(settings), Variant([], read))
+        variants[shared(settings)] = Variant([*known.samples, framed([record], settings)], known.read)
     return [*variants.values()]
 
 
@@ -105,11 +100,12 @@ def _schema_files() -> list[Variant]:
 
 
 @functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzz-")
+
+
 def _place() -> Path:
-    return Path(_PLACES.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-")))
-
-
-_PLACES: Final = contextlib.ExitStack()
+    return Path(_directory().name)
 
 
 def _stored(files: dict[str, bytes]) -> LocalStore:
@@ -121,47 +117,22 @@ def _stored(files: dict[str, bytes]) -> LocalStore:
 # --- Messages ---
 
 
-def check(decoders: Sequence[Decode], value: bytes) -> None:
-    """Values are text or None. Arrow and Spark take nothing but UTF-8, and numbers of 64 bits."""
-    for decode in decoders:
-        try:
-            found = decode(value)
-        except MessageError:
-            continue
-        for message in found if isinstance(found, list) else [found]:
-            if isinstance(message, MessageError):
-                continue
-            assert isinstance(message, Message)
-            # Not `repr`, which escapes half a surrogate pair.
-            msgspec.json.encode(message)
-            for number in (message.origin.time_ms, message.origin.log_offset):
-                assert number is None or 0 <= number < 1 << 63
-            for part in message.parts:
-                if isinstance(part, RowChange):
-                    texts = [*(part.before or {}).values(), *(part.after or {}).values()]
-                    assert all(text is None or type(text) is str for text in texts)
-                    assert all(type(text) is str for text in part.types.values())
-
-
 def _messages(stem: str, others: Sequence[bytes] = (), name: str | None = None) -> list[Variant]:
-    """The cases of tests/decoders and others, read by the decoder alone, and between two as a task reads them; those of
-    one format may be read as another one."""
+    """The cases of tests/decoders and others, read between two of them in every way; those of one format may be read as
+    another one."""
     cases = [value_of(case) for case in MESSAGE_CASES if case.file.stem == stem]
     samples = [value for value in (*cases, *others) if value is not None and len(value) < _MOST]
 
     def read(value: bytes, name: str, options: dict[str, Any]) -> None:
-        check([format_of(name).make(Options(**options))], value)
-        values = [samples[0], value, samples[-1]]
-        reading = Reading(name, **options)
-        reading.read([values], [len(values)])
-        _store(reading.summaries)
+        _store(read_alike(name, [[samples[0], value, samples[-1]]], **options).summaries)
 
     formats = [(name, {})] if name else FORMATS_OF[stem][0].values()
     return [Variant(samples, functools.partial(read, name=name, options=options)) for name, options in formats]
 
 
 def _store(found: Summaries) -> None:
-    """What a run makes of it: rows of `quarantine` and `signals`, and the tables that there are then."""
+    """What a run makes of it: rows of `quarantine` and `signals`, and the tables that there are then. Arrow takes only
+    UTF-8, and numbers of 64 bits."""
     rejected = [each for summary in found.values() for bad in summary.bad.values() for each in bad]
     rows = [
         quarantine.Quarantined(**asdict(quarantine.storable(each)), state="open", quarantined_at=_NOW)
@@ -312,17 +283,13 @@ def go_on(name: str, first: int, minutes: float, last: Path) -> None:
         try:
             try_examples(name, number, _ROUND, last)
         except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
-            say(f"{name}, seed {number}:\n{traceback.format_exc()}")
+            click.echo(f"{name}, seed {number}:\n{traceback.format_exc()}")
             sys.exit(1)
         number += 1
-    say(
+    click.echo(
         f"{name}: {(number - first) * _ROUND} examples in {(clock() - began) / 60:.1f} minutes"
         f" of {'the clock' if name in WAITING else 'CPU'}, seeds {first} to {number - 1}"
     )
-
-
-def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - For the terminal.
 
 
 EXAMPLES = {"metadata of dumps": 500, "Canal flat messages": 150, "DTS JSON": 300}

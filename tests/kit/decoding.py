@@ -125,7 +125,7 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def eagerly() -> Iterator[None]:
     """The readers of many records also where those are few."""
-    with patch.object(dump, "LEAST", 0):
+    with patch.object(dump, "LEAST", 0), patch.object(ticdc_canal_json, "_FEW_TYPES", 0):
         yield
 
 
@@ -221,6 +221,20 @@ class Reading:
     @property
     def bad(self) -> int:
         return sum(each.count for each in self.rejected)
+
+
+WAYS: Sequence[Mapping[str, Any]] = ({}, {"is_strict": True}, {"least": 1000}, {"by_turns": True, "at_once": 2})
+
+
+def read_alike(name: str, *batches: Partitions, given: Mapping[str, Any] | None = None, **options: Any) -> Reading:
+    """Batches read in every way, which has to find the same; `given` are attributes of the reading."""
+    readings = [Reading(name, **way, **options) for way in WAYS]
+    for way, reading in zip(WAYS, readings, strict=True):
+        vars(reading).update(given or {})
+        for batch in batches:
+            reading.read(batch)
+        assert (reading.changes, reading.summaries) == (readings[0].changes, readings[0].summaries), way
+    return readings[0]
 
 
 def usual_messages(name: str, values: Sequence[bytes | None], **options: Any) -> int:
