@@ -210,8 +210,7 @@ def _read_share(
     while left:
         with SourceDatabase(connection, texts=True) as database:
             if tso is not None:
-                # Until the session ends.
-                database.run(source.begin_statements(tso, is_tidb=True))
+                database.read_at(tso)
             while left:
                 table, directory, number, keys = left.pop(0)
                 if directory in over:

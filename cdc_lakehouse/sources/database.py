@@ -49,25 +49,6 @@ _SESSION: Final = (
     # The lake's side may take a while between two rows.
     "SET SESSION net_write_timeout = 3600",
 )
-
-
-def session_statements(*, is_tidb: bool) -> tuple[str, ...]:
-    """Return the statements that prepare a session for reading only."""
-    # TiDB refuses this statement, unless it is set to ignore it; a session with a snapshot cannot write there.
-    return _SESSION if is_tidb else (*_SESSION, "SET SESSION TRANSACTION READ ONLY")
-
-
-def begin_statements(commit_ts: int, *, is_tidb: bool) -> tuple[str, ...]:
-    """Return the statements after which everything is read as of one moment: on TiDB a TSO, on MySQL now."""
-    if is_tidb:
-        return (f"SET @@tidb_snapshot = '{commit_ts:d}'",)
-    return ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-
-
-def end_statements(*, is_tidb: bool) -> tuple[str, ...]:
-    return ("SET @@tidb_snapshot = ''",) if is_tidb else ("COMMIT",)
-
-
 _CONNECT_SECONDS: Final = 20
 _MOST_BYTES: Final = 1 << 30
 """The maximum size of one value: MySQL's own."""
@@ -117,7 +98,8 @@ class SourceDatabase:
             ((version,),) = self.all("SELECT VERSION()")
             self.version = str(version)
             self.is_tidb = "tidb" in self.version.lower()
-            self.run(session_statements(is_tidb=self.is_tidb))
+            # TiDB refuses READ ONLY, unless it is set to ignore it; a session with a snapshot cannot write there.
+            self.run(_SESSION if self.is_tidb else (*_SESSION, "SET SESSION TRANSACTION READ ONLY"))
         except BaseException:
             self._close()
             raise
@@ -132,15 +114,23 @@ class SourceDatabase:
         with contextlib.suppress(pymysql.MySQLError):
             self._connection.close()
 
+    def read_at(self, tso: int) -> None:
+        """Read as of one moment until the session ends (TiDB)."""
+        self.run([f"SET @@tidb_snapshot = '{tso:d}'"])
+
     @contextlib.contextmanager
     def as_of(self, commit_ts: int) -> Generator[None]:
         """Read as of one moment in the block: on TiDB `commit_ts` (a TSO), on MySQL the block's beginning."""
-        self.run(begin_statements(commit_ts, is_tidb=self.is_tidb))
+        if self.is_tidb:
+            self.read_at(commit_ts)
+        else:
+            isolated = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+            self.run([isolated, "START TRANSACTION WITH CONSISTENT SNAPSHOT"])
         try:
             yield
         finally:
             with contextlib.suppress(SourceError, SourceUnreachableError):
-                self.run(end_statements(is_tidb=self.is_tidb))
+                self.run(["SET @@tidb_snapshot = ''" if self.is_tidb else "COMMIT"])
 
     def columns(self, name: TableName) -> list[DatabaseColumn]:
         """Return the columns in order; none where the table does not exist, or the user may not read it."""
@@ -533,15 +523,14 @@ def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> li
     if table.is_numbered:
         # Where the numbers have few gaps, no keys need to be read.
         key = quoted(table.key[0])
-        ((least, greatest),) = database.all(f"SELECT MIN({key}), MAX({key}) FROM {table.name.quoted}")
-        if least is None or greatest is None:
-            return [KeyRange()]
-        numbers = int(greatest) - int(least) + 1
+        (found,) = database.all(f"SELECT MIN({key}), MAX({key}) FROM {table.name.quoted}")
+        least, greatest = (int(bound or 0) for bound in found)  # They are NULL where there is no row.
+        numbers = greatest - least + 1
         if numbers <= rows:
-            bounds = []
-        elif numbers <= _MOST_GAPS * table.estimated_rows:
+            return [KeyRange()]
+        if numbers <= _MOST_GAPS * table.estimated_rows:
             step = max(1, numbers * rows // table.estimated_rows)
-            bounds = [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
+            bounds = [(str(bound),) for bound in range(least + step - 1, greatest, step)]
     if bounds is None:
         bounds = []
         while found := database.all(*table.bound(bounds[-1] if bounds else None, rows)):

@@ -478,7 +478,6 @@ class RangeReader:
         self._brokers = Brokers(self._source)
         self._waited = 0.0  # The seconds since something came, without the time of processing it.
         self._wanted = _FIRST_MESSAGES
-        held = 0  # The bytes received since all parts have yielded their messages.
         self._consumer = self._brokers.client(Consumer)
         try:
             # Assigned without a group: this depends on no request to a coordinator.
@@ -488,7 +487,7 @@ class RangeReader:
                 asked = time.monotonic()
                 batch = self._consumer.consume(max(1, min(self._wanted, left)), _CONSUME_SECONDS)
                 self._waited += time.monotonic() - asked
-                held += self._take(batch, single)
+                self._take(batch, single)
                 if (size := self._brokers.too_large) is not None:
                     for part in self._open.values():
                         yield from part.hand_on()
@@ -509,8 +508,7 @@ class RangeReader:
                             break
                     for part in self._open.values():
                         part.over = True
-                too_much = held >= _BYTES_HELD
-                held = 0 if too_much else held
+                too_much = sum(part.held.size for part in self._open.values()) >= _BYTES_HELD
                 for partition, part in list(self._open.items()):
                     if (
                         part.over
@@ -526,8 +524,8 @@ class RangeReader:
         finally:
             self._consumer.close()
 
-    def _take(self, batch: Sequence[Message], single: LogPartition | None) -> int:
-        """Add what came to its parts, and return its bytes; `single` is the partition where there is only one."""
+    def _take(self, batch: Sequence[Message], single: LogPartition | None) -> None:
+        """Add what came to its parts; `single` is the partition where there is only one."""
         errors = any(map(_error, batch))
         good = [message for message in batch if message.error() is None] if errors else batch
         count = size = 0
@@ -543,7 +541,6 @@ class RangeReader:
             for message in batch:
                 if (error := message.error()) is not None:
                     self._take_error(message, error)
-        return size
 
     def _take_error(self, message: Message, error: KafkaError) -> None:
         topic, number, offset = message.topic(), message.partition(), message.offset()
@@ -686,8 +683,8 @@ def choose_ranges(
     `max_bytes` bytes of keys and values. Each partition with new offsets gets at least one, so that none waits
     forever."""
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
-    found = {each: landed.record_bytes(each.topic) for each in left}
-    sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in found.items()}
+    known = ((each, landed.record_bytes(each.topic)) for each in left)
+    sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in known}
     by_records = _share(left, max(max_records, len(left)))
     needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
     by_bytes = _share(needs, max_bytes)

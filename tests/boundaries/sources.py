@@ -15,12 +15,10 @@ from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, 
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from cdc_lakehouse.sources.database import (
     KeyRange,
+    SourceDatabase,
     TableDefinition,
-    begin_statements,
-    end_statements,
     position_of,
     ranges_of,
-    session_statements,
     wait_for_commits,
 )
 from cdc_lakehouse.sources.dump.contents import DumpPosition, list_objects

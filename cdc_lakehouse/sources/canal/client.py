@@ -125,7 +125,7 @@ class Connection:
                     request.filter = source.filter
                 self._send(wire.SUBSCRIPTION, request)
                 refusal = f"refuses the destination {source.destination}"
-                self._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
+                self._answer(wire.ACK, wire.Ack, refusal, "check its name, and whether it runs on that server")
                 # Not before the subscription, as in Canal's own client: its failure would be read as the response to
                 # that.
                 self.rollback()
@@ -163,7 +163,7 @@ class Connection:
             auto_ack=False,
         )  # fmt: skip
         self._send(wire.GET, request)
-        batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
+        batch = self._answer(wire.MESSAGES, wire.Messages, "refuses a request", wait_seconds=wait_seconds)
         if batch.messages and batch.batch_id <= 0:
             raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
         return batch
@@ -180,7 +180,7 @@ class Connection:
             self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
 
     def _authenticate(self, source: CanalSource) -> None:
-        handshake = self._answer(wire.HANDSHAKE, wire.Handshake(), "refuses the connection", limit=_GREATEST_HANDSHAKE)
+        handshake = self._answer(wire.HANDSHAKE, wire.Handshake, "refuses the connection", limit=_GREATEST_HANDSHAKE)
         password = source.password or ""
         if password and not handshake.seeds:
             raise self._strange("gives no seed to scramble the password with, and it is not sent in plain text")
@@ -190,7 +190,7 @@ class Connection:
         )
         self._send(wire.CLIENT_AUTHENTICATION, request)
         # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first one matters.
-        self._answer(wire.ACK, wire.Ack(), "refuses the user", _LOGIN)
+        self._answer(wire.ACK, wire.Ack, "refuses the user", _LOGIN)
 
     def _send(self, kind: wire.PacketType, body: Message) -> None:
         content = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
@@ -200,35 +200,34 @@ class Connection:
                 self._socket.recv(1, socket.MSG_PEEK)
                 # Without a request this means: an acknowledgement or a rollback failed, or the server has closed the
                 # connection.
-                self._answer(None, wire.Ack(), "refuses what was sent before")
+                self._answer(None, wire.Ack, "refuses what was sent before")
             self._socket.settimeout(self._reply_seconds)
             self._socket.sendall(len(content).to_bytes(_LENGTH, "big") + content)
         except OSError as error:
             raise self._lost(error) from error
 
     def _answer(
-        self, kind: wire.PacketType | None, body: _Body, refusal: str, advice: str | None = None, *,
+        self, kind: wire.PacketType | None, body: type[_Body], refusal: str, advice: str | None = None, *,
         wait_seconds: float = 0, limit: int = MAX_PACKET,
     ) -> _Body:  # fmt: skip
-        """Fill the body from the next packet that is no heartbeat, which must be of this kind and announce at most
+        """Read the body of the next packet that is no heartbeat, which must be of this kind and announce at most
         `limit` bytes. Raises `CanalRefusedError` where it is an error."""
         deadline = time.monotonic() + self._reply_seconds + max(0.0, wait_seconds)
         while True:
             length = int.from_bytes(self._read(_LENGTH, deadline), "big")
             if length > limit:
                 raise self._strange(f"announces a packet of {length} bytes, where {limit} are the most")
-            try:
-                packet = wire.Packet.FromString(self._read(length, deadline + length / _SLOWEST))
-            except DecodeError:
-                raise self._strange("sends what is no packet of Canal") from None
+            content = self._read(length, deadline + length / _SLOWEST)
+            packet = self._parsed(wire.Packet, content, "what is no packet of Canal")
             if packet.magic_number not in _MAGIC or packet.version not in _VERSIONS:
                 raise self._strange(f"sends a packet of number {packet.magic_number} and version {packet.version}")
             if packet.compression not in _NOT_COMPRESSED:
                 raise self._strange(f"sends a packet with compression {packet.compression}, of which none is known")
             if packet.type != wire.HEARTBEAT_PACKET:
                 break
+        what = f"a packet of type {packet.type} with a body that is none of it"
         if packet.type == wire.ACK:
-            ack = self._filled(wire.Ack(), packet)
+            ack = self._parsed(wire.Ack, packet.body, what)
             if ack.error_code:
                 # Without the stack trace that follows.
                 line = (ack.error_message.splitlines() or [""])[0].strip()[:_SHOWN]
@@ -236,7 +235,7 @@ class Connection:
                 raise CanalRefusedError(f"the Canal server {self._address} {refusal}: {said}", advice=advice)
         if packet.type != kind:
             raise self._strange(f"sends a packet of type {packet.type} that was not asked for")
-        return self._filled(body, packet)
+        return self._parsed(body, packet.body, what)
 
     def _read(self, length: int, deadline: float) -> bytes:
         content = bytearray()
@@ -264,12 +263,11 @@ class Connection:
         said = f"the Canal server {self._address} {what}"
         return SourceUnreachableError(said, advice="see whether it runs there and the network lets it through")
 
-    def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
+    def _parsed(self, kind: type[_Body], content: bytes, what: str) -> _Body:
         try:
-            body.ParseFromString(packet.body)
+            return kind.FromString(content)
         except DecodeError:
-            raise self._strange(f"sends a packet of type {packet.type} with a body that is none of it") from None
-        return body
+            raise self._strange(f"sends {what}") from None
 
     def _strange(self, what: str) -> CanalProtocolError:
         return CanalProtocolError(f"{self._address} {what}", advice=_NOT_CANAL)
@@ -328,11 +326,10 @@ class CanalClient:
         """Raise an error when no server can be reached or accepts the user; disturb no client."""
         self._with_some_server(subscribes=False).close()
 
-    def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
+    def get(self, *, wait_seconds: float = 1.0) -> Batch | None:
         """Return the next batch, or None when nothing has come in the time. Several may be open at once. Raises
         `CanalRedeliveryError` when the connection is lost and entries that were returned are sent again, or may be; the
         next call continues. When nothing can be sent again, it reconnects by itself."""
-        size = self._source.batch_size if batch_size is None else batch_size
         since: float | None = None  # The first attempt, which may have hung for long, does not count.
         longest = _FIRST_WAIT
         while True:
@@ -343,7 +340,7 @@ class CanalClient:
                     self._connection = self._with_some_server()
                     self._connections += 1
                 try:
-                    got = self._connection.get(size, wait_seconds)
+                    got = self._connection.get(self._source.batch_size, wait_seconds)
                 except CdcError as error:
                     self._lose(error)
                     raise

@@ -1,6 +1,7 @@
 """How the client connects to Canal servers of any kind, and takes each batch once, whatever is cut; entries that come
 again, and places of a dump among entries."""
 
+import contextlib
 import json
 import logging
 import re
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.errors import CdcError, PermanentError, SourceUnreachableError, TransientError
+from cdc_lakehouse.errors import CdcError, SourceUnreachableError, TransientError
 from tests.boundaries import sources
 from tests.boundaries.sources import packets_pb2 as wire
 from tests.canal_captures import SOURCES, capture
@@ -27,14 +28,7 @@ from tests.kit.waiting import memory_below
 from tests.sources.canal import servers
 
 ENTRIES = [b"entry %d" % number for number in range(30)]
-ELSEWHERE = servers.conversation(*servers.OPENING[:4], servers.refusal("destination:example should start first"))
 OPENED = len(servers.HANDSHAKE + servers.DONE + servers.DONE)
-
-
-def taken(client: sources.CanalClient, size: int | None = None) -> sources.Batch:
-    got = client.get(batch_size=size, wait_seconds=0)
-    assert got is not None
-    return got
 
 
 def error_of(handler: servers.Handler) -> CdcError:
@@ -62,40 +56,6 @@ def test_unreachable_server_is_tried_until_patience_ends(caplog: pytest.LogCaptu
     assert f"{address} cannot be reached" in caplog.text and "trying again in" in caplog.text
 
 
-def test_first_server_that_serves_is_used() -> None:
-    canal = servers.HandMadeCanal(ENTRIES)
-    with (
-        servers.serving(ELSEWHERE) as other,
-        servers.serving(canal) as address,
-        servers.quick_client(servers.closed_port(), other, address) as client,
-    ):
-        for _ in range(3):
-            taken(client, 1)
-    assert canal.connections == 1
-
-
-@pytest.mark.parametrize(
-    ("second", "patience", "error", "said"),
-    [
-        (servers.conversation(), 0.0, SourceUnreachableError, "does not answer in time"),
-        # A permanent error is not retried: with patience of an hour the test would not end.
-        (ELSEWHERE, 3600.0, sources.CanalRefusedError, "should start first"),
-    ],
-    ids=["one refuses, one is silent", "both refuse"],
-)
-def test_errors_of_all_servers_are_reported(
-    second: servers.Handler, patience: float, error: type[CdcError], said: str
-) -> None:
-    with (
-        servers.serving(ELSEWHERE) as first,
-        servers.serving(second) as other,
-        servers.quick_client(first, other, patience_seconds=patience) as client,
-        pytest.raises(error, match="no server of 2 serves: .*should start first.*; .*" + said) as caught,
-    ):
-        client.get()
-    assert isinstance(caught.value, PermanentError) == (second is ELSEWHERE)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_interrupted_client_continues() -> None:
     def handler(connection: socket.socket) -> None:
@@ -106,11 +66,11 @@ def test_interrupted_client_continues() -> None:
 
     with (
         servers.serving(handler, servers.HandMadeCanal(ENTRIES)) as address,
-        sources.CanalClient(servers.canal_source(address)) as client,
+        sources.CanalClient(servers.canal_source(address, batch_size=1)) as client,
     ):
         with pytest.raises(KeyboardInterrupt):
             client.get(wait_seconds=5)
-        assert taken(client, 1) == sources.Batch(2, (ENTRIES[0],), 2)
+        assert client.get(wait_seconds=0) == sources.Batch(2, (ENTRIES[0],), 2)
 
 
 def test_password_is_not_sent_without_a_seed() -> None:
@@ -142,7 +102,9 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
 
     has_come, requests = threading.Event(), list[bytes]()
     with servers.serving(handler) as address, servers.quick_client(address) as client:
-        client.ack(taken(client))
+        batch = client.get(wait_seconds=0)
+        assert batch is not None
+        client.ack(batch)
         assert has_come.wait(60)
         with pytest.raises(sources.CanalRedeliveryError, match="no such batch"):
             client.get(wait_seconds=0)
@@ -163,29 +125,33 @@ NAMES = {
 def results_of(case: Case) -> Iterator[str]:
     """A line is what the server says and hears on a connection, the last one on all that follow; `canal(ENTRIES, cuts)`
     is a server with Canal's rules. `client` are the calls of one client, `|` begins the next one's; `look` is another
-    client that takes a batch meanwhile."""
+    client that takes a batch meanwhile. `before` are the servers whose addresses it has before."""
     canals = list[servers.HandMadeCanal]()
 
     def canal(entries: Sequence[bytes] = ENTRIES, cuts: Iterable[int] = ()) -> servers.HandMadeCanal:
         canals.append(canals[0] if canals else servers.HandMadeCanal(list(entries), cuts))
         return canals[-1]
 
-    handlers = list[servers.Handler]()
-    for line in case.own:
+    def handler(line: str) -> servers.Handler:
         turns = eval(f"({line},)", NAMES | {"canal": canal})
-        handlers.append(turns[0] if isinstance(turns[0], servers.HandMadeCanal) else servers.conversation(*turns))
-    with servers.serving(*handlers) as address:
+        return turns[0] if isinstance(turns[0], servers.HandMadeCanal) else servers.conversation(*turns)
+
+    with contextlib.ExitStack() as stack:
+        addresses = [
+            servers.closed_port() if lines == ["closed"] else stack.enter_context(servers.serving(*map(handler, lines)))
+            for lines in (*([each] for each in case.settings.get("before", [])), case.own)
+        ]
         for calls in str(case.settings.get("client", "get")).split(" | "):
             patience = case.settings.get("patience", 0)
-            with servers.quick_client(address, patience_seconds=patience, batch_size=2) as client:
+            with servers.quick_client(*addresses, patience_seconds=patience, batch_size=2) as client:
                 batches = list[sources.Batch]()
                 for call in calls.split():
                     if call == "look":
-                        with servers.quick_client(address, batch_size=2) as other:
-                            taken(other)
+                        with servers.quick_client(*addresses, batch_size=2) as other:
+                            assert other.get(wait_seconds=0)
                         continue
                     for line in _outcome(client, call, batches):
-                        yield text_of(line.replace(address, "ADDRESS"))
+                        yield text_of(re.sub("|".join(addresses), "ADDRESS", line))
     if canals:
         yield f"{canals[0].acked} acknowledged, {canals[0].connections} connections"
 

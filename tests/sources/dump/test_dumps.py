@@ -24,7 +24,7 @@ import pytest
 
 from cdc_lakehouse.changelog.ddl.lexer import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse_type
-from cdc_lakehouse.config import DumpCsv, InitialLoad, StorageConfig
+from cdc_lakehouse.config import DatabaseConnection, DumpCsv, InitialLoad, StorageConfig
 from cdc_lakehouse.errors import ObjectChangedError, SourceError, StoredFormError
 from cdc_lakehouse.sources.dump import database, reading
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpPosition, Notation, list_objects
@@ -424,8 +424,19 @@ def waited(**answers: Any) -> str:
     return f"left {answers.get('gtid_owned')}, slept {[call.args[0] for call in slept.call_args_list]}"
 
 
+def snapshot(version: str) -> str:
+    """All that a session says which reads as of one moment."""
+    with patch("pymysql.connect") as connect:
+        cursor = connect.return_value.cursor.return_value.__enter__.return_value
+        cursor.fetchall.return_value = [(version,)]
+        config = DatabaseConnection.model_validate({"url": "mysql://u:p@h"})
+        with sources.SourceDatabase(config) as opened, opened.as_of(452912345678901234):
+            opened.all("SELECT 1")
+    return "; ".join(call.args[0] for call in cursor.execute.call_args_list)
+
+
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parents[1] / "cases" / "servers.txt"), ids=str)
 def test_server_is_asked_in_the_words_of_its_version(case: Case, update: bool) -> None:
     names = {"position": asked_position, "ranges": ranges, "waited": waited, "SourceError": SourceError}
-    names |= {"begin": sources.begin_statements, "end": sources.end_statements, "session": sources.session_statements}
+    names["snapshot"] = snapshot
     case.compare(evaluated(case, names), update=update)
