@@ -93,7 +93,7 @@ class History:
     """The versions of all tables of a feed, in order, and the tables that exist after the last one."""
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
-        self._versions: list[TableVersion] = []
+        self.versions: list[TableVersion] = []
         self.live = LiveTables()
         self._latest: dict[TableName, int] = {}
         self.repeats: dict[str, tuple[int, TableVersion]] = {}
@@ -102,13 +102,9 @@ class History:
         for version in versions:
             self._record(version)
 
-    @property
-    def versions(self) -> Sequence[TableVersion]:
-        return self._versions
-
     def described(self) -> dict[tuple[TableName, int], TableVersion]:
         """Return the version that each change of a table describes, by the table's name and the change's commit-ts."""
-        found = {(version.name, version.commit_ts): version for version in self._versions}
+        found = {(version.name, version.commit_ts): version for version in self.versions}
         return {(version.name, ts): version for ts, version in self.repeats.values()} | found
 
     def incarnations(self) -> dict[str, Incarnation]:
@@ -153,7 +149,7 @@ class History:
         self._latest[name] = max(commit_ts, self._latest.get(name, 0))
 
     def _record(self, version: TableVersion) -> None:
-        self._versions.append(version)
+        self.versions.append(version)
         self.live.record(version)
         of_before = self.live.restored_from(version.incarnation) if version.restored else ()
         for name in (version.name, version.previous_name, *(each.name for each in of_before)):
@@ -194,7 +190,7 @@ def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange
     renames = [each for each in changes if each.kind in ("statement", "text") and kind_of(each) == "rename_table"]
     if len(renames) < 2:
         return changes
-    names: set[TableName | None] = {*live.names()}
+    names: set[TableName | None] = {*live}
     targets = {change.name.folded: change.name for change in renames}
     waiting = [
         (source if source is None or source in names else targets.get(source.folded, source), change)

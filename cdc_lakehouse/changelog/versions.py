@@ -63,11 +63,11 @@ def kind_of_statement(clauses: Sequence[Clause]) -> str:
     return kinds.pop() if len(kinds) == 1 else "multi_schema_change"
 
 
-class LiveTables:
-    """The tables that exist at a point of the history, and those before them that can come back."""
+class LiveTables(dict[TableName, TableVersion]):
+    """The tables that exist at a point of the history, by name, and those before them that can come back."""
 
     def __init__(self) -> None:
-        self._tables: dict[TableName, TableVersion] = {}
+        super().__init__()
         self._alike: dict[TableName, list[TableName]] = {}
         """The names of the tables by their folded names."""
         self.vacated: dict[TableName, int] = {}
@@ -82,14 +82,8 @@ class LiveTables:
         self._dropped: dict[str, int] = {}
         """The commit-ts at which each database, by its name in lower case, was last dropped."""
 
-    def get(self, name: TableName) -> TableVersion | None:
-        return self._tables.get(name)
-
-    def names(self) -> set[TableName]:
-        return set(self._tables)
-
     def in_database(self, database: str) -> list[TableVersion]:
-        return [self._tables[name] for name in sorted(self._tables, key=str) if name.database == database]
+        return [self[name] for name in sorted(self, key=str) if name.database == database]
 
     def named_in(self, change: SchemaChange) -> list[TableVersion]:
         """Return the tables whose names occur in a statement, which need not be understood: with their databases, or
@@ -99,7 +93,7 @@ class LiveTables:
             word = re.escape(name.replace("`", "``"))
             return re.search(rf"(?<![\w$-]){word}(?![\w$-])", change.query, re.IGNORECASE) is not None
 
-        tables = [self._tables[name] for name in sorted(self._tables, key=str) if occurs(name.table)]
+        tables = [self[name] for name in sorted(self, key=str) if occurs(name.table)]
         own = change.database
         return [each for each in tables if not own or each.name.database == own or occurs(each.name.database)]
 
@@ -124,14 +118,14 @@ class LiveTables:
         if version.restored is not None:
             self._restored.add(version.restored)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
-            if name in self._tables and self._tables[name].incarnation == version.incarnation:
-                del self._tables[name]
+            if name is not None and name in self and self[name].incarnation == version.incarnation:
+                del self[name]
                 self._alike[name.folded].remove(name)
                 self.vacated[name] = version.commit_ts
         if version.effect != "drop":
-            if version.name not in self._tables:
+            if version.name not in self:
                 self._alike.setdefault(version.name.folded, []).append(version.name)
-            self._tables[version.name] = version
+            self[version.name] = version
 
     def restored_from(self, incarnation: str) -> Sequence[TableVersion]:
         """Return the versions of what a table was before it came back; none where it did not."""
@@ -173,7 +167,7 @@ class LiveTables:
         names differ in letter case alone. A name without a database belongs to the session's, which schema files do not
         record: it is the file's database, or one that has such a table."""
         typed = TableName(change.database if name.database is None else name.database, name.name)
-        spelled = next((each for each in (typed, full_name(name, change)) if each in self._tables), typed)
+        spelled = next((each for each in (typed, full_name(name, change)) if each in self), typed)
         found = [live for live in self.alike(spelled) if live != besides]
         if found or name.database is not None:
             return found
@@ -188,16 +182,16 @@ class LiveTables:
         if change.kind == "text" and change.database and not moves:
             return found
         table = name.name.lower()
-        elsewhere = [live for live in self._tables if live.table.lower() == table and live != besides]
+        elsewhere = [live for live in self if live.table.lower() == table and live != besides]
         return [live for live in elsewhere if live.table == name.name] or elsewhere
 
     def alike(self, name: TableName) -> Sequence[TableName]:
         """Return the live table of a name, else those whose names differ from it in letter case alone."""
-        return [name] if name in self._tables else self._alike.get(name.folded, ())
+        return [name] if name in self else self._alike.get(name.folded, ())
 
     def databases(self, name: str) -> list[str]:
         """Return the databases with live tables that a name in a statement can mean."""
-        known = {live.database for live in self._tables if live.database.lower() == name.lower()}
+        known = {live.database for live in self if live.database.lower() == name.lower()}
         return [name] if name in known else sorted(known)
 
 
@@ -633,7 +627,7 @@ def _restore(
         case ddl.Flashback(scope, database, tables):
             names = [live.resolve(table, change) for table in tables]
             names += [each.name for one in live.databases(database or "") for each in live.in_database(one)]
-            names = sorted(live.names(), key=str) if scope == "cluster" else names or [named]
+            names = sorted(live, key=str) if scope == "cluster" else names or [named]
             for version in [known for name in names if (known := live.get(name))]:
                 yield held_version(version, TableChange(change, version.name, kind), _ROWS_ARE_BACK)
         case _:

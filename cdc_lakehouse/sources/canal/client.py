@@ -326,7 +326,7 @@ class CanalClient:
         """Raise an error when no server can be reached or accepts the user; disturb no client."""
         self._with_some_server(subscribes=False).close()
 
-    def get(self, *, wait_seconds: float = 1.0) -> Batch | None:
+    def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
         """Return the next batch, or None when nothing has come in the time. Several may be open at once. Raises
         `CanalRedeliveryError` when the connection is lost and entries that were returned are sent again, or may be; the
         next call continues. When nothing can be sent again, it reconnects by itself."""
@@ -340,7 +340,7 @@ class CanalClient:
                     self._connection = self._with_some_server()
                     self._connections += 1
                 try:
-                    got = self._connection.get(self._source.batch_size, wait_seconds)
+                    got = self._connection.get(batch_size or self._source.batch_size, wait_seconds)
                 except CdcError as error:
                     self._lose(error)
                     raise

@@ -357,26 +357,19 @@ class RemoteStore(ObjectStore):
         next(iter(self.list()), None)
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
-        yielded: set[str] = set()
-        directories: set[str] = set()
-        empty: list[StoredObject] = []
-        for attempt in itertools.count(1):
-            try:
-                for found in self._list(prefix, after):
-                    if found.path in yielded:
-                        continue
-                    yielded.add(found.path)
-                    directory = found.path.rpartition("/")[0]
-                    while directory and directory not in directories:
-                        directories.add(directory)
-                        directory = directory.rpartition("/")[0]
-                    if not found.size:
-                        empty.append(found)
-                    else:
-                        yield found
-                break
-            except _BrokenBodyError as error:
-                self._wait(attempt, error)
+        yielded, directories, empty = set[str](), set[str](), list[StoredObject]()
+        for found in _persist(lambda: self._list(prefix, after)):
+            if found.path in yielded:
+                continue
+            yielded.add(found.path)
+            directory = found.path.rpartition("/")[0]
+            while directory and directory not in directories:
+                directories.add(directory)
+                directory = directory.rpartition("/")[0]
+            if not found.size:
+                empty.append(found)
+            else:
+                yield found
         # Consoles create a directory as an empty object `d/`, which the client calls `d`: it does not belong to the
         # sink.
         yield from (found for found in empty if found.path not in directories)
@@ -397,25 +390,25 @@ class RemoteStore(ObjectStore):
     def directories(self, prefix: str = "") -> tuple[str, ...]:
         key = self._root + prefix
 
-        def once() -> tuple[str, ...]:
+        def once() -> Iterator[str]:
             try:
                 found: Any = obstore.list_with_delimiter(self._client, key.rstrip("/") or None)  # pyright: ignore[reportUnknownMemberType]
             except CLIENT_ERRORS as error:
                 raise self._fault(error) from None
-            names = (path.rstrip("/").removeprefix(key) for path in found["common_prefixes"])
-            # In the root of a bucket the client leaves out a slash that a key begins with.
-            return tuple(sorted(filter(None, names)))
+            yield from (path.rstrip("/").removeprefix(key) for path in found["common_prefixes"])
 
-        return self._persist(once)
+        # In the root of a bucket the client leaves out a slash that a key begins with.
+        return tuple(sorted(filter(None, _persist(once))))
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        return self._persist(lambda: self._read(path, limit, None, etag))[0]
+        ((content, _, _),) = _persist(lambda: self._read(path, limit, None, etag))
+        return content
 
     def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
         start, size, condition = 0, 1, etag  # Only the first answer says the size.
         while start < size:
             ask = functools.partial(self._read, path, None, (start, start + size_of_piece), condition)
-            content, size, found = self._persist(ask)
+            ((content, size, found),) = _persist(ask)
             if content:
                 yield content
             elif start:
@@ -425,8 +418,8 @@ class RemoteStore(ObjectStore):
 
     def _read(
         self, path: str, limit: int | None, part: tuple[int, int] | None, etag: str | None
-    ) -> tuple[bytes, int, str]:
-        """Return the body of a response, with its object's size in bytes and ETag, empty where it has none."""
+    ) -> Iterator[tuple[bytes, int, str]]:
+        """Yield the body of a response, with its object's size in bytes and ETag, empty where it has none."""
         options: GetOptions = {} if part is None else {"range": part}
         if etag is not None:
             options["if_match"] = f'"{etag}"'
@@ -435,7 +428,8 @@ class RemoteStore(ObjectStore):
         except CLIENT_ERRORS as error:
             # A range that lies beyond the end of an object: an empty one has no first byte.
             if part is not None and _first(_STATUS, str(error)) == "416":
-                return b"", 0, ""
+                yield b"", 0, ""
+                return
             raise self._fault(error, path) from None
         size = result.meta["size"]
         if limit is not None and size > limit:
@@ -451,21 +445,7 @@ class RemoteStore(ObjectStore):
             raise self._fault(error, path, body=True) from None
         if len(content) != end - start:
             raise _BrokenBodyError(f"{len(content)} of the {end - start} bytes of an object came", segment=path)
-        return content, size, found
-
-    def _persist(self, call: Callable[[], T]) -> T:
-        for attempt in itertools.count(1):
-            try:
-                return call()
-            except _BrokenBodyError as error:
-                self._wait(attempt, error)
-        raise AssertionError("not reached")
-
-    @staticmethod
-    def _wait(attempt: int, error: CdcError) -> None:
-        if attempt == _ATTEMPTS:
-            raise SourceUnreachableError(error.message, segment=error.segment) from None
-        time.sleep(_WAIT_SECONDS * 2**attempt)
+        yield content, size, found
 
     def _fault(self, error: BaseException, path: str | None = None, *, body: bool = False) -> CdcError:
         """Return the project's error for one of the client's. Errors of one object name it; errors of the whole store
@@ -512,6 +492,18 @@ class RemoteStore(ObjectStore):
 
 class _BrokenBodyError(SourceUnreachableError):
     """A body was truncated."""
+
+
+def _persist(call: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """Yield what a request gives, from its beginning again after each body that breaks off."""
+    for attempt in itertools.count(1):
+        try:
+            yield from call()
+            return
+        except _BrokenBodyError as error:
+            if attempt == _ATTEMPTS:
+                raise SourceUnreachableError(error.message, segment=error.segment) from None
+            time.sleep(_WAIT_SECONDS * 2**attempt)
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
