@@ -31,7 +31,7 @@ from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.positions import tso, utc_now
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, write_atomically
 from cdc_lakehouse.sources.sink.paths import METADATA
@@ -180,29 +180,26 @@ class Shop:
 
     def _run(self, moment: datetime.datetime, action: int, name: str, query: str) -> SchemaChange:
         """Carry out a statement. Rows are not sent again: older ones get a new column's default."""
-        columns, rows, (clause,) = self.definitions[name].columns, self.content[name], parse(query)
-        match clause:
+        table, rows, clauses = self.definitions[name], self.content[name], parse(query)
+        columns = tuple(Column(n, c.name, c.type, c.nullable, default=c.default) for n, c in enumerate(table.columns))
+        key = tuple(n for n, column in enumerate(table.columns) if column.primary_key)
+        before = TableVersion(0, table.name, "", "", "none", "", "", columns, primary_key=key)
+        match clauses[0]:
             case ddl.TruncateTable():
                 rows = {}
             case ddl.RenameTable(old, new):
                 name = new.name
-                self.definitions[name] = replace(self.definitions.pop(old.name), name=TableName(_DATABASE, name))
+                self.definitions[name] = table = replace(
+                    self.definitions.pop(old.name), name=TableName(_DATABASE, name)
+                )
                 del self.content[old.name]
-            case ddl.AddColumn():
-                columns = (*columns, *apply.altered(None, [clause]).columns)
-            case ddl.DropColumn(_, gone):
-                columns = tuple(each for each in columns if each.name != gone)
-            case ddl.RenameColumn(_, old, new):
-                columns = tuple(replace(each, name=new) if each.name == old else each for each in columns)
-                rows = {key: {new if n == old else n: v for n, v in row.items()} for key, row in rows.items()}
-            case ddl.ModifyColumn(table, old, definition):  # To a wider type: the text of every value stays as it is.
-                (column,) = apply.altered(None, [ddl.AddColumn(table, definition)]).columns
-                columns = tuple(column if each.name == old else each for each in columns)
             case _:
-                pass  # An index.
-        self.definitions[name] = replace(self.definitions[name], columns=columns)
+                pass
+        after = apply.altered(before, clauses).after  # A type becomes wider: the text of every value stays as it is.
+        self.definitions[name] = replace(table, columns=tuple(each.column for each in after))
         self.content[name] = {
-            k: {each.name: row.get(each.name, each.default) for each in columns} for k, row in rows.items()
+            key: {each.column.name: row[each.was.name] if each.was else each.column.default for each in after}
+            for key, row in rows.items()
         }
         return self._changed(name, moment, action, query)
 
