@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -213,18 +213,7 @@ def test_size_limit_of_schema_files_fits_the_widest_table(tmp_path: Path) -> Non
         *({"ColumnName": f"{long}{n}", "ColumnType": "ENUM", "ColumnElems": [long] * 5} for n in range(4096))
     )
     assert len(indented(table)) < sources.SCHEMA_FILE_LIMIT // 2
-    assert len(read(tmp_path / "wide", indented(table), checksum(table)).columns) == 4096
-    path = tmp_path / f"large/db/t/meta/schema_{VERSION}_0000000001.json"
-    path.parent.mkdir(parents=True)
-    with path.open("wb") as file:
-        file.truncate(sources.SCHEMA_FILE_LIMIT + 1)
-    store = sources.LocalStore(tmp_path / "large")
-    (listed,) = sources.list_sink(store, DAY).schemas
-    for words in (f"larger than {sources.SCHEMA_FILE_LIMIT} bytes", "the file is not there"):
-        with pytest.raises(SourceError, match=words) as refused:
-            sources.read_schema_file(store, listed)
-        assert refused.value.segment == listed.path
-        path.unlink(missing_ok=True)
+    assert len(read(tmp_path, indented(table), checksum(table)).columns) == 4096
 
 
 # --- A directory as a store ---
@@ -234,35 +223,14 @@ def listed(store: sources.LocalStore) -> dict[str, int | str]:
     return {each.path: each.size if isinstance(each, sources.StoredObject) else each.reason for each in store.list()}
 
 
-def etags(store: sources.LocalStore) -> dict[str, str]:
-    return {each.path: each.etag for each in store.list() if isinstance(each, sources.StoredObject)}
-
-
-def replaced(path: Path) -> None:
-    """By a file of the same size, as TiCDC rewrites `metadata`."""
-    other = path.with_name("other")
-    other.write_bytes(b"y" * 8)
-    os.utime(other, ns=(0, path.stat().st_mtime_ns + 1))
-    other.replace(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        replaced,
-        lambda path: (path.write_bytes(b"x" * 9), os.utime(path, ns=(0, 10**18))),
-        lambda path: os.utime(path, ns=(0, 10**18 + 1)),
-    ],
-)
-def test_etag_changes_with_the_file(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 8)
-    os.utime(path, ns=(0, 10**18))
-    store = sources.LocalStore(tmp_path)
-    before = etags(store)
-    assert before == etags(store)
-    change(path)
-    assert before != etags(store)
+def test_etag_changes_with_the_file(tmp_path: Path) -> None:
+    """As TiCDC rewrites `metadata`: with the same size."""
+    store, path, etags = sources.LocalStore(tmp_path), tmp_path / "file", list[str]()
+    for size, changed_ns in ((8, 10**18), (8, 10**18), (8, 10**18 + 1), (9, 10**18 + 1)):
+        path.write_bytes(b"x" * size)
+        os.utime(path, ns=(0, changed_ns))
+        etags += [each.etag for each in store.list() if isinstance(each, sources.StoredObject)]
+    assert etags[0] == etags[1] and len(etags) == 4 and len({*etags}) == 3
 
 
 def test_listing_is_in_byte_order_and_skips_earlier_directories(
@@ -283,16 +251,6 @@ def test_listing_is_in_byte_order_and_skips_earlier_directories(
         patch.setattr(os, "scandir", watched)
         assert [each.path for each in store.list("", "b/c/d")] == ["b/c/d/e", "empty/x/y", "~"]
     assert looked == [".", "b", "b/c", "b/c/d", "empty", "empty/x"]
-
-
-def test_links_are_followed_and_loops_reported(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/f").touch()
-    for name, target in (("link", "d"), ("loop", "loop"), ("gone", "nowhere")):
-        (tmp_path / name).symlink_to(target)
-    store = sources.LocalStore(tmp_path)
-    assert store.directories() == ("d", "link")
-    assert listed(store) == {"d/f": 0, "link/f": 0, "loop": "Too many levels of symbolic links"}
 
 
 @pytest.mark.parametrize(
