@@ -122,17 +122,19 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
     return content
 
 
-def converse(connection: socket.socket, *turns: bytes | wire.PacketType) -> None:
-    """Says the bytes, and hears a packet of each type."""
+def converse(connection: socket.socket, *turns: bytes | wire.PacketType | None) -> None:
+    """Says the bytes, and hears a packet of each type; for None the client goes without a word."""
     for turn in turns:
         if isinstance(turn, bytes):
             connection.sendall(turn)
+        elif turn is None:
+            assert connection.recv(1) == b""
         else:
             kind = heard(connection).type
             assert kind == turn, f"heard {kind} instead of {turn}"
 
 
-def conversation(*turns: bytes | wire.PacketType) -> Handler:
+def conversation(*turns: bytes | wire.PacketType | None) -> Handler:
     """Then waits until the client goes."""
 
     def handler(connection: socket.socket) -> None:

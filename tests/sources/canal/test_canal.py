@@ -73,22 +73,6 @@ def test_interrupted_client_continues() -> None:
         assert client.get(wait_seconds=0) == sources.Batch(2, (ENTRIES[0],), 2)
 
 
-def test_password_is_not_sent_without_a_seed() -> None:
-    def handler(connection: socket.socket) -> None:
-        connection.sendall(servers.packet(wire.HANDSHAKE, wire.Handshake()))
-        sent.append(connection.recv(100))
-
-    sent: list[bytes] = []
-    with (
-        servers.serving(handler) as address,
-        servers.quick_client(address, user="u", password="hunter2") as client,
-        pytest.raises(sources.CanalProtocolError, match="gives no seed") as caught,
-    ):
-        client.get()
-    assert sent == [b""]
-    assert "hunter2" not in repr(servers.canal_source("c:1", user="u", password="hunter2")) + repr(vars(caught.value))
-
-
 # --- Batches ---
 
 
@@ -141,9 +125,10 @@ def results_of(case: Case) -> Iterator[str]:
             servers.closed_port() if lines == ["closed"] else stack.enter_context(servers.serving(*map(handler, lines)))
             for lines in (*([each] for each in case.settings.get("before", [])), case.own)
         ]
+        options = {"batch_size": 2, **case.settings.get("options", {})}
         for calls in str(case.settings.get("client", "get")).split(" | "):
             patience = case.settings.get("patience", 0)
-            with servers.quick_client(*addresses, patience_seconds=patience, batch_size=2) as client:
+            with servers.quick_client(*addresses, patience_seconds=patience, **options) as client:
                 batches = list[sources.Batch]()
                 for call in calls.split():
                     if call == "look":
