@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -133,33 +134,22 @@ def test_log_in_pieces_makes_the_same_versions(case: Case) -> None:
 # --- Random histories of `tests/chaos`, which compares the rows that they leave ---
 
 
-class Told:
-    """In the place of a sink: keeps what its schema files say."""
-
-    def __init__(self) -> None:
-        self.changes: list[SchemaChange] = []
-
-    def write_ddl(self, change: SchemaChange, _: object) -> None:
-        self.changes.append(change)
-
-    def nothing(self, *_: object) -> None: ...
-
-    write = flush = checkpoint = nothing
-
-
 def play(data: st.DataObject) -> list[list[SchemaChange]]:
     """What the schema files of each statement say."""
-    told, random = Told(), chaos.History()
-    feed = Changefeed(Path(), database="d", topic=lambda _: told)  # pyright: ignore[reportArgumentType]
-    entries = [each for number in (0, 1) for each in random.create(f"t{number}", number)]
+    sink, groups = mock.Mock(), list[list[SchemaChange]]()
+    feed = Changefeed(Path(), database="d", topic=lambda _: sink)
+    random = chaos.History(feed.tables)
+
+    def send(entries: Iterator[Any]) -> None:
+        for entry in entries:
+            feed.send(entry)
+            groups.append([call.args[0] for call in sink.write_ddl.call_args_list])
+            sink.reset_mock()
+
+    send(random.begin())
     for kind in data.draw(st.lists(st.sampled_from(chaos.STATEMENTS), max_size=15)):
         random.pause()
-        entries += random.command(kind, *(data.draw(st.integers(0, 11)) for _ in range(3)))
-    groups: list[list[SchemaChange]] = []
-    for entry in entries:
-        feed.send(entry)
-        groups.append(told.changes)
-        told.changes = []
+        send(random.command(kind, *(data.draw(st.integers(0, 11)) for _ in range(3))))
     return groups
 
 

@@ -18,8 +18,7 @@ from typing import Any, Final
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import build_session
 from tests.chaos.faults import FAULTS, PROCESS_FAULTS
-from tests.chaos.history import Protocol, scenario
-from tests.chaos.world import Fault, Tally, play
+from tests.chaos.world import Fault, Protocol, Tally, play
 from tests.kit.lakes import TestLake, lake_config
 from tests.servers.kafka import Broker
 
@@ -75,10 +74,10 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
             break
         # By the seed alone, so that one batch can be had again.
         names = options.fault or [*FAULTS, *(PROCESS_FAULTS if seed % _EVERY == 0 else ())]
-        played = scenario(seed, names, options.protocol or _PROTOCOLS, options.histories)
+        faults, protocols = {name: every[name] for name in names}, options.protocol or _PROTOCOLS
         began = time.monotonic()
         try:
-            lake = play(played.of(options.only) if options.only else played, every, new_lake, tally, broker)
+            lake = play(seed, faults, protocols, options.histories, new_lake, tally, broker, only=options.only or ())
         except Exception:  # noqa: BLE001 - The next batch may be right; all of the wrong ones are wanted.
             wrong.append(seed)
             _say(f"seed {seed} is wrong:\n{traceback.format_exc()}")

@@ -22,7 +22,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.operate.maintenance import Maintenance
-from tests.chaos.world import Fault, World
+from tests.chaos.world import Fault, World, no_fault
 from tests.kit.kills import KillAtCommit, before_commit, hold_commit, open_catalog
 from tests.kit.lakes import let_spark_do_all, run_all
 from tests.kit.leases import take_on_a_lost_machine
@@ -301,7 +301,7 @@ def _process_killed(world: World, number: int, command: str = "", *, whole: bool
 
 
 FAULTS: Final[dict[str, Fault]] = {
-    "none": lambda world, number: _at_commit(world, number, lambda: None) or True,
+    "none": no_fault,
     "killed at a commit": _killed,
     "killed three times": functools.partial(_killed, times=3),
     # Without the lease, from its beginning to its end.

@@ -1,15 +1,14 @@
 """Scenarios of `tests/scenarios`, each file in each of its ways; and some histories of `make chaos`, the same each
 time, and some of the run's seed: whatever goes wrong, every table and every cut is right."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import SEED, TURN
-from tests.chaos import world
 from tests.chaos.faults import FAULTS, fill
-from tests.chaos.history import Pass, Protocol, scenario
+from tests.chaos.world import Protocol, Tally
+from tests.chaos.world import play as play_history
 from tests.kit.lakes import NewLake
 from tests.kit.scenarios import DIRECTORY, ScenarioError, files, load, play
 
@@ -62,17 +61,13 @@ WANTED = [name for name in FAULTS if name != "none"]
 
 @pytest.mark.parametrize("number", range(len(PLAYED)) if TURN is None else [TURN % len(PLAYED)])
 def test_every_fault_in_short_histories(new_lake: NewLake, number: int) -> None:
-    tally, (seed, protocol) = world.Tally(), PLAYED[number]
+    tally, (seed, protocol) = Tally(), PLAYED[number]
     wanted = [*WANTED, *WANTED][number * PASSES : (number + 1) * PASSES]
     faults = iter(wanted)
-    played = scenario(seed, WANTED, [protocol], HISTORIES, passes=(PASSES, PASSES))
-    steps = [
-        replace(step, fault=next(faults), number=1 + step.number % EARLY, again=False)
-        if isinstance(step, Pass)
-        else step
-        for step in played.steps
-    ]
-    world.play(replace(played, steps=steps, maintained=protocol == "csv"), FAULTS, new_lake, tally)
+    play_history(
+        seed, FAULTS, [protocol], HISTORIES, new_lake, tally, passes=(PASSES, PASSES), maintained=protocol == "csv",
+        hits=lambda _, commit: (next(faults), 1 + commit % EARLY),
+    )  # fmt: skip
     assert tally.superseded or protocol != "csv", "maintenance had no event to remove"
     assert set(tally.faults) == set(wanted), f"did not happen: {set(wanted) - set(tally.faults)}"
 
@@ -88,6 +83,6 @@ def test_disk_that_is_filled_raises_nothing() -> None:
 def test_histories_of_runs_seed_are_right(new_lake: NewLake) -> None:
     seed = 1 if SEED is None else SEED
     print(f"CDC_TESTS_SEED={seed} plays these again")  # noqa: T201
-    tally = world.Tally()
-    world.play(scenario(seed, list(FAULTS), PROTOCOLS, NEW), FAULTS, new_lake, tally)
+    tally = Tally()
+    play_history(seed, FAULTS, PROTOCOLS, NEW, new_lake, tally)
     assert tally.histories == NEW and tally.cuts
