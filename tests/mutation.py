@@ -70,42 +70,44 @@ class Mutant:
     tree: Module
     change: Callable[[], None]
 
-    def changed_code(self) -> dict[tuple[Calls, str], CodeType]:
-        """Change the tree; gives the code objects that are others then, by place and name. Those of lambdas on one
-        line come with the one around them."""
-        before = _code_objects(self.tree, self.path)
+    def swap(self, functions: list[FunctionType]) -> None:
+        """Put it into the live module: the code of functions, or a value under each name that it was imported by."""
         self.change()
-        after = _code_objects(self.tree, self.path)
-        return {key: code for key, code in after.items() if before.get(key, code) != code}
-
-
-def mutants_of(module: str, path: Path) -> list[Mutant]:
-    """The changes that can be made to a module, in the order of the file."""
-    source = path.read_text()
-    lines, tree = source.splitlines(), ast.parse(source)
-    numbers, mutants = Counter[str](), list[Mutant]()
-    for put, node, place in _places(tree, _Place()):
-        for what, new in _replacements(node):
-            # No line number, and no column: a mutant is known again after a change elsewhere.
-            text = f"{module}::{place.name}::{lines[node.lineno - 1].strip()}::{what}"
-            numbers[text] += 1
-            new = ast.fix_missing_locations(ast.copy_location(new, node))
-            identity, change = f"{text} #{numbers[text]}", functools.partial(put, new)
-            mutants.append(Mutant(identity, module, str(path), node.lineno, what, place, tree, change))
-    return mutants
+        if self.place.constant is None:
+            codes = [compile(self.tree, self.path, "exec", dont_inherit=True)]
+            for code in codes:
+                codes += [const for const in code.co_consts if isinstance(const, CodeType)]
+            numbers = Counter(map(_key, codes))
+            # Lambdas on one line have a place and a name together: they come with the function around them.
+            new = {_key(code): code for code in codes if numbers[_key(code)] == 1}
+            for function in functions:
+                with contextlib.suppress(ValueError):  # A closure that needs other variables: new ones have the mutant.
+                    function.__code__ = new.get(_key(function.__code__), function.__code__)
+            return
+        namespace = vars(sys.modules[self.module])
+        before = dict(namespace)
+        exec(compile(Module([self.place.constant], []), self.path, "exec", dont_inherit=True), namespace)
+        for name in [name for name in before if namespace[name] is not before[name]]:
+            for module in list(sys.modules.values()):
+                if module.__name__.startswith(("cdc_lakehouse", "tests")) and vars(module).get(name) is before[name]:
+                    setattr(module, name, namespace[name])
 
 
 def _key(code: CodeType) -> tuple[Calls, str]:
     return (code.co_filename, code.co_firstlineno), code.co_qualname
 
 
-def _code_objects(tree: Module, path: str) -> dict[tuple[Calls, str], CodeType]:
-    """All below a module's, but for those that have a place and a name together."""
-    found = [compile(tree, path, "exec", dont_inherit=True)]
-    for code in found:
-        found += [const for const in code.co_consts if isinstance(const, CodeType)]
-    numbers = Counter(map(_key, found))
-    return {_key(code): code for code in found[1:] if numbers[_key(code)] == 1}
+def mutants_of(module: str, path: Path) -> Iterator[Mutant]:
+    """The changes that can be made to a module, in the order of the file."""
+    source, numbers = path.read_text(), Counter[str]()
+    lines, tree = source.splitlines(), ast.parse(source)
+    for put, node, place in _places(tree, _Place()):
+        for what, new in _replacements(node):
+            # No line number, and no column: a mutant is known again after a change elsewhere.
+            text = f"{module}::{place.name}::{lines[node.lineno - 1].strip()}::{what}"
+            numbers[text] += 1
+            change = functools.partial(put, ast.fix_missing_locations(ast.copy_location(new, node)))
+            yield Mutant(f"{text} #{numbers[text]}", module, str(path), node.lineno, what, place, tree, change)
 
 
 def _places(parent: ast.AST, place: _Place) -> Iterator[tuple[Callable[[Any], None], Any, _Place]]:
@@ -182,9 +184,8 @@ class Trial:
     """A plugin of pytest that tries mutants instead of running the tests."""
 
     def __init__(self, mutants: list[Mutant]) -> None:
-        self._mutants = mutants
+        self._mutants, self._failed = mutants, ""
         self._root = Path(tempfile.mkdtemp(prefix="mutation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self._failed: str | None = None
         self.outcomes: dict[str, str] = {}
         self.red: list[str] = []
 
@@ -202,19 +203,23 @@ class Trial:
             importlib.import_module(module)
         files = {mutant.path for mutant in self._mutants}
         self._plugins = session.config.pluginmanager
-        self._functions = [
-            one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__.co_filename in files
-        ]
+        live = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+        functions = [each for each in live if each.__code__.co_filename in files]
         gc.freeze()
-        green = self._run_green(session.items, files)
-        items = {item.nodeid: item for item in session.items if item.nodeid in green}
-        self.red = [item.nodeid for item in session.items if item.nodeid not in green]
+        said = self._fork(lambda: self._run_green(session.items, files))
+        if not said.startswith("{"):
+            raise pytest.UsageError(f"The run without mutants was {said}")
+        found = json.loads(said)
+        costs: dict[str, float] = {name: cost for name, (cost, _) in found.items()}
+        called = {name: {(path, line) for path, line in calls} for name, (_, calls) in found.items()}
+        self.red = [item.nodeid for item in session.items if item.nodeid not in costs]
+        green = sorted((item for item in session.items if item.nodeid in costs), key=lambda item: costs[item.nodeid])
         for mutant in self._mutants:
-            where = mutant.path, mutant.place.line
-            called = [name for name in items if mutant.place.constant is not None or where in green[name][1]]
-            called.sort(key=lambda name: green[name][0])
-            cpu = _LEAST_CPU_SECONDS + _TIMES_GREEN * sum(green[name][0] for name in called)
-            outcome = self._try(mutant, [items[name] for name in called], cpu) if called else "not executed"
+            place = mutant.path, mutant.place.line
+            items = [each for each in green if mutant.place.constant is not None or place in called[each.nodeid]]
+            cpu = _LEAST_CPU_SECONDS + _TIMES_GREEN * sum(costs[item.nodeid] for item in items)
+            run = functools.partial(self._run_mutant, mutant, functions, items)
+            outcome = self._fork(run, cpu) if items else "not executed"
             self.outcomes[mutant.identity] = outcome
             if not outcome.startswith("killed"):
                 click.echo(f"{os.path.relpath(mutant.path)}:{mutant.line}: {mutant.what}: {outcome}")
@@ -222,71 +227,42 @@ class Trial:
         gc.unfreeze()
         return True
 
-    def _run_green(self, items: list[pytest.Item], files: set[str]) -> dict[str, tuple[float, set[Calls]]]:
+    def _tests(self, items: list[pytest.Item]) -> Iterator[tuple[str, str]]:
+        """Run tests; gives the name of each, and the one that has failed."""
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            self._failed = ""
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            yield item.nodeid, self._failed
+
+    def _run_green(self, items: list[pytest.Item], files: set[str]) -> str:
         """What each test that is green without a mutant costs, and the functions that it calls."""
-        told = self._root / "green.json"
+        costs, calls = dict[str, tuple[float, list[Calls]]](), set[Calls]()
 
-        def run() -> int:
-            costs: dict[str, tuple[float, list[Calls]]] = {}
-            for item, following in _pairs(items):
-                self._failed, begin = None, time.process_time()
-                with _recorded(files) as calls:
-                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self._failed is None:
-                    costs[item.nodeid] = time.process_time() - begin, sorted(calls)
-            told.write_text(json.dumps(costs))
-            return 0
+        def note(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code.co_filename in files:
+                calls.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
-        if status := self._fork(run, None):
-            raise pytest.UsageError(f"The run without mutants ended with {status}")
-        read = json.loads(told.read_text())
-        return {key: (cost, {(path, line) for path, line in calls}) for key, (cost, calls) in read.items()}
+        threading.setprofile(note)
+        sys.setprofile(note)
+        begin = time.process_time()
+        for name, failed in self._tests(items):
+            if not failed:
+                costs[name] = time.process_time() - begin, sorted(calls)
+            calls.clear()
+            begin = time.process_time()
+        return json.dumps(costs)
 
-    def _try(self, mutant: Mutant, items: list[pytest.Item], cpu: float) -> str:
-        told = self._root / "by"
-        told.unlink(missing_ok=True)
+    def _run_mutant(self, mutant: Mutant, functions: list[FunctionType], items: list[pytest.Item]) -> str:
+        try:
+            mutant.swap(functions)
+        except Exception as e:  # noqa: BLE001 - whatever the changed constant makes of it
+            return f"killed by {type(e).__name__} when imported"
+        return next((f"killed by {failed}" for _, failed in self._tests(items) if failed), "survived")
 
-        def run() -> int:
-            try:
-                self._swap(mutant)
-            except Exception as e:  # noqa: BLE001 - whatever the changed constant makes of it
-                told.write_text(f"{type(e).__name__} when imported")
-                return 1
-            self._failed = None
-            for item, following in _pairs(items):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self._failed is not None:
-                    told.write_text(self._failed)
-                    return 1
-            return 0
-
-        match self._fork(run, cpu):
-            case 0:
-                return "survived"
-            case 1 if told.exists():
-                return f"killed by {told.read_text()}"
-            case status:
-                return f"killed by {'a time limit' if status in (-signal.SIGXCPU, -signal.SIGKILL) else status}"
-
-    def _swap(self, mutant: Mutant) -> None:
-        """Put the mutant into the live module, under each name that it was imported by."""
-        if mutant.place.constant is None:
-            changed = mutant.changed_code()
-            for function in self._functions:
-                with contextlib.suppress(ValueError):  # A closure that needs other variables: new ones have the mutant.
-                    function.__code__ = changed.get(_key(function.__code__), function.__code__)
-            return
-        namespace = vars(sys.modules[mutant.module])
-        before = dict(namespace)
-        mutant.change()
-        exec(compile(Module([mutant.place.constant], []), mutant.path, "exec", dont_inherit=True), namespace)
-        for name in [name for name in before if namespace[name] is not before[name]]:
-            for module in list(sys.modules.values()):
-                if module.__name__.startswith(("cdc_lakehouse", "tests")) and vars(module).get(name) is before[name]:
-                    setattr(module, name, namespace[name])
-
-    def _fork(self, run: Callable[[], int], cpu: float | None) -> int:
+    def _fork(self, run: Callable[[], str], cpu: float | None = None) -> str:
+        """What a fork of this process says, or what has killed it."""
         directory = Path(tempfile.mkdtemp(dir=self._root))
+        told = directory / "told"
         child = os.fork()
         if child == 0:
             status = 70
@@ -301,45 +277,26 @@ class Trial:
                     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu), int(cpu) + 5))
                     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
                     resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
-                status = run()
+                told.write_text(run())
+                status = 0
             finally:
                 os._exit(status)
         # What waits for something that never comes needs no CPU. The machine may be busy.
         timer = threading.Timer(threading.TIMEOUT_MAX if cpu is None else 60 + 10 * cpu, _kill, (child,))
         timer.start()
         try:
-            _, status = os.waitpid(child, 0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         finally:
             timer.cancel()
             _kill(child)
+        said = told.read_text() if status == 0 else ""
         shutil.rmtree(directory, ignore_errors=True)
-        return os.waitstatus_to_exitcode(status)
+        return said or f"killed by {'a time limit' if status in (-signal.SIGXCPU, -signal.SIGKILL) else status}"
 
 
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-
-
-def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
-    return zip(items, [*items[1:], None], strict=True)
-
-
-@contextlib.contextmanager
-def _recorded(files: set[str]) -> Iterator[set[Calls]]:
-    calls: set[Calls] = set()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename in files:
-            calls.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
 
 
 def main() -> int:
@@ -354,15 +311,13 @@ def main() -> int:
     )
     options = parser.parse_args()
     paths = list(dict.fromkeys(path for name in options.modules for path in _files(name)))
-    modules = {
-        path: ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths
-    }
-    mutants = [mutant for path, module in modules.items() for mutant in mutants_of(module, path)]
+    names = [".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    mutants = [each for name, path in zip(names, paths, strict=True) for each in mutants_of(name, path)]
     old = json.loads(options.compare.read_text())["mutants"] if options.compare else None
     if options.sample is not None:  # By a checksum of each: a mutant more or less changes the choice by one.
-        digests = {one: hashlib.sha256(f"{options.seed} {one.identity}".encode()).digest() for one in mutants}
-        chosen = {*sorted(mutants, key=digests.__getitem__)[: options.sample]}
-        mutants = [mutant for mutant in mutants if mutant in chosen]
+        digests = [hashlib.sha256(f"{options.seed} {each.identity}".encode()).digest() for each in mutants]
+        chosen = {*sorted(digests)[: options.sample]}
+        mutants = [each for each, digest in zip(mutants, digests, strict=True) if digest in chosen]
     elif old is not None:
         mutants = [mutant for mutant in mutants if mutant.identity in old]
     tests = options.tests or sorted({_tests_of(path) for path in paths})
