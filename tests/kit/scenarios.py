@@ -65,24 +65,28 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`not_in`: the words of ways that do not play it. `feed`: by number of the run, settings of the whole feed."""
+    """`not_in`: the words of ways that do not play it."""
 
     name: str
     steps: tuple[Step, ...]
     not_in: frozenset[str]
 
     @property
-    def feed(self) -> tuple[tuple[int, str], ...]:
-        stops = list(itertools.accumulate(step.verb in _STOPS for step in self.steps))
-        return tuple((at, step.rest) for at, step in zip(stops, self.steps, strict=True) if step.verb == "feed")
-
-    @property
     def fails(self) -> bool:
         return any(step.verb == "fails" for step in self.steps)
 
     @property
-    def runs(self) -> list[Step]:
-        return [step for step in self.steps if step.verb in _STOPS]
+    def runs(self) -> int:
+        return sum(step.verb in _STOPS for step in self.steps)
+
+    @property
+    def fellows(self) -> object:
+        """What those have in common that can be played side by side: the settings of the whole feed, and what is like a
+        run, by its number. Runs that fail are of one scenario alone, which ends with them."""
+        runs = itertools.accumulate(step.verb in _STOPS for step in self.steps)
+        of_all = ("feed", *_STOPS - {"run"})
+        steps = [(run, step.verb, step.rest) for run, step in zip(runs, self.steps, strict=True) if step.verb in of_all]
+        return tuple(steps), self.not_in & {"dates", "rebuild"}, self.name if self.fails else ""
 
 
 @dataclass(frozen=True)
@@ -191,8 +195,8 @@ class Player:
     clock: Iterator[int]
     met: bool = False
     """By another writer: after its last cut it can have written the same rows once more."""
-    skips: bool = False
-    """Whether the feed continues without what it cannot use."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the whole feed."""
     at: int = 0
     excluded: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
@@ -249,7 +253,7 @@ class Player:
             case "settings":
                 self.settings[self._pattern(table)] = json.loads(more)
             case "feed":
-                self.skips = json.loads(rest).get("policy", {}).get("quarantine", "") == "skip"
+                self.options |= json.loads(rest)
             case "spoil":
                 self._spoiled.append(self.feed.spoil(_damage(rest)))
             case "cut":
@@ -421,7 +425,9 @@ class Player:
     # --- What must be ---
 
     def model(self, upto: int) -> dict[str, Table]:
-        left_out = [*(self._spoiled if self.skips else self._given_up), *self._lost]
+        # A feed can continue without what it cannot use.
+        skips = self.options.get("policy", {}).get("quarantine") == "skip"
+        left_out = [*(self._spoiled if skips else self._given_up), *self._lost]
         entries = [entry for entry in self.feed.entries if not any(entry is each for each in left_out)]
         return fold(entries, upto)
 
@@ -456,22 +462,18 @@ class Player:
     ) -> None:  # fmt: skip
         """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
         self._check_held(done)
-        good = {} if late else self._good
-        expected = {name: table.typed() for name, table in self.model(upto).items()}
+        good, model = {} if late else self._good, self.model(upto)
+        expected = {name: table.typed() for name, table in model.items()}
         excluded = {name for name in {*expected, *good} if not self._takes(name)}
         live = {self._local(*name): table for name, table in lake.tables().items() if self.owns(name[0])}
         for name, table in live.items():
             assert conservation(table).holds, f"{name}: {conservation(table)}"
-            if name in unlike_model:
+            stays = name in excluded or name in self.held
+            is_told = name in told and (stays or name not in expected or not model[name].key)
+            right = (good if stays else expected).get(name)
+            if name in unlike_model or is_told:
                 continue
-            if name in excluded and name not in told:
-                same(f"excluded table {name}", seen(table.schema(), table.scan()), good.get(name))
-            if name in excluded or (name in told and (name not in expected or not self.model(upto)[name].key)):
-                continue
-            right = good.get(name) if name in self.held else expected.get(name)
-            if name in self.held and name in told:
-                continue
-            if right is None:
+            if right is None and name not in excluded:
                 # Of one that was never published nobody reads anything; a held one has its earlier name still.
                 assert name in self.held or (name in good and self.held), f"table {name} is live"
                 continue
@@ -641,10 +643,7 @@ def play(
     hits: list[str] = []
     groups: dict[object, list[Scenario]] = {}
     for each in scenarios:
-        # Runs that fail are of one scenario alone, which ends with them.
-        stops = tuple((n, step.verb) for n, step in enumerate(each.runs) if step.verb != "run")
-        key = (each.feed, stops, each.not_in & {"dates", "rebuild"}, each.name if each.fails else "")
-        groups.setdefault(key, []).append(each)
+        groups.setdefault(each.fellows, []).append(each)
     for group in groups.values():
         feed = _Feed(group, {"format_version": 2} if "v2" in modes else {}, source, new_lake, patch)
         left_out = {*_AFTER} if group[0].fails else group[0].not_in - {"at-once"}
@@ -666,11 +665,9 @@ class _Feed:
         self, scenarios: Sequence[Scenario], settings: dict[str, Any], source: str,
         new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        self._settings, self._source, self._new_lake, self._patch = scenarios[0].feed, source, new_lake, patch
-        self._feed = settings
-        self._clock = itertools.count(FIRST_TS, 1 << 18)
-        self._later = datetime.timedelta()
-        self.lake = new_lake(**self._configured(0))
+        self._settings, self._source, self._new_lake, self._patch = settings, source, new_lake, patch
+        self._clock, self._later = itertools.count(FIRST_TS, 1 << 18), datetime.timedelta()
+        self.lake = new_lake(**settings, source=_SOURCES[source])
         topic = MemoryTopic(patch).writer if source == "topic" else None
         csv, old_values = source.startswith("csv"), source == "csv-old"
         self.players = [
@@ -678,19 +675,16 @@ class _Feed:
             for n, each in enumerate(scenarios, 1)
         ]
 
-    def _configured(self, run: int) -> dict[str, Any]:
-        for number, text in self._settings:
-            if number == run:
-                self._feed |= json.loads(text)
-        return {**self._feed, "source": {**_SOURCES[self._source], **self._feed.get("source", {})}}
-
-    def _tables(self, also: Sequence[str] = ()) -> dict[str, Any]:
+    def _configure(self, lake: TestLake, also: Sequence[str] = ()) -> None:
+        options = self.players[0].options
+        source = {**_SOURCES[self._source], **options.get("source", {})}
         taken = [pattern for each in self.players for pattern in each.taken or each.all_tables]
-        return {
+        tables = {
             "include": taken if any(each.taken for each in self.players) else ["*.*"],
             "exclude": [*(pattern for each in self.players for pattern in each.excluded), *also],
             "settings": {name: each for player in self.players for name, each in player.settings.items()},
         }
+        lake.configure(**{**self._settings, **options, "source": source, "tables": tables})
 
     def play(self, modes: set[str]) -> list[str]:
         """Gives the commits that runs were killed after."""
@@ -698,11 +692,11 @@ class _Feed:
         for player in self.players:
             player.met = bool({"beside", "kept"} & modes)
         done, upto = None, 0
-        for number in range(max(len(each.scenario.runs) for each in self.players)):
+        for number in range(max(each.scenario.runs for each in self.players)):
             playing = [each for each in self.players if each.at < len(each.scenario.steps)]
             before = {each.database: each.advance(self.lake) for each in playing}
             verb, _, days = next(iter(before.values())).partition(" ")
-            self.lake.configure(tables=self._tables(), **self._configured(number))
+            self._configure(self.lake)
             if verb == "maintain":
                 assert done is not None, "nothing has run yet"
                 self._maintain(int(days), killed="killed" in modes)
@@ -816,10 +810,10 @@ class _Feed:
 
     def _at_once(self) -> None:
         left_out = [each for each in self.players if "at-once" in each.scenario.not_in]
-        late = self._new_lake(**self._configured(-1))
+        late = self._new_lake()
         if self._source != "topic":
             late.sink.symlink_to(self.lake.sink)
-        late.configure(tables=self._tables([pattern for each in left_out for pattern in each.all_tables]))
+        self._configure(late, [pattern for each in left_out for pattern in each.all_tables])
         self._final("at once", late, [each for each in self.players if each not in left_out])
 
     def _final(self, what: str, lake: TestLake, players: Sequence[Player], **options: Any) -> None:
