@@ -84,19 +84,10 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
         else:
             # What a batch leaves makes the next one slower.
             lake.remove()
-            _say(f"seed {seed}: {time.monotonic() - began:.1f} s; {_said(tally)}")
+            _say(f"seed {seed}: {time.monotonic() - began:.1f} s; {dict(sorted(tally.items()))}")
     session.stop()
-    _say(f"{_said(tally)}\nwrong: {wrong}")
+    _say(f"{dict(sorted(tally.items()))}\nwrong: {wrong}")
     return 1 if wrong else 0
-
-
-def _said(tally: Tally) -> str:
-    return (
-        f"{tally.histories} histories with {tally.entries} entries are right; {tally.passes} passes, {tally.cuts} cuts,"
-        f" {tally.superseded} events removed that were superseded;"
-        f" runs ended by these errors: {dict(tally.errors)}; faults: {dict(tally.faults)};"
-        f" whose moment did not come: {dict(tally.missed)}"
-    )
 
 
 if __name__ == "__main__":

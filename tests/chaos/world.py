@@ -20,7 +20,7 @@ from cdc_lakehouse.pipeline.reading import NotReadableError
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Encode
 from tests.chaos.history import NAMES, Database
-from tests.kit.changefeed import Changefeed, Record, TopicWriter
+from tests.kit.changefeed import Changefeed, TopicWriter
 from tests.kit.lakes import TestLake, check_events, run_all
 from tests.kit.log import FIRST_TS, Ddl, fold, same, seen, values
 from tests.servers.kafka import Broker, Sent
@@ -41,20 +41,8 @@ _OF_FILES: Final = ("late file", "unreadable file", "lease and file lost")
 """Faults that a topic does not have."""
 Name = tuple[str, str]
 Protocol = Literal["canal-json", "csv", "topic"]
-
-
-@dataclass
-class Tally:
-    """What has happened, over all histories. `faults` are those that did, `missed` those whose moment did not come."""
-
-    histories: int = 0
-    entries: int = 0
-    passes: int = 0
-    cuts: int = 0
-    faults: Counter[str] = field(default_factory=Counter[str])
-    missed: Counter[str] = field(default_factory=Counter[str])
-    errors: Counter[str] = field(default_factory=Counter[str])
-    superseded: int = 0
+Tally = Counter[str]
+"""How often what has happened, over all histories."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +154,7 @@ class World:
         try:
             return self.run()
         except Exception as error:  # noqa: BLE001 - A fault may come up as anything; what counts is what it leaves.
-            self.tally.errors[f"{type(error).__module__}.{type(error).__name__}"] += 1
+            self.tally[f"runs ended by {type(error).__module__}.{type(error).__name__}"] += 1
         return None
 
     def wait_for_lease(self) -> None:
@@ -214,9 +202,9 @@ class World:
 
     def hit(self, name: str, fault: Fault, number: int, settings: Settings) -> None:
         self.configure(settings)
-        happened = fault(self, number)
-        _LOG.info("%s at %d: %s", name, number, "happened" if happened else "its moment did not come")
-        (self.tally.faults if happened else self.tally.missed)[name] += 1
+        outcome = f"{name}: {'happened' if fault(self, number) else 'its moment did not come'}"
+        _LOG.info("at %d: %s", number, outcome)
+        self.tally[outcome] += 1
         if not self.may_be_wrong:
             self.check_cuts()
         self.may_be_wrong = False
@@ -229,7 +217,7 @@ class World:
         if again:
             dates = {row["feed_date"] for row in self.lake.machinery("records" if self.is_topic else "segments")}
             self._publish(settings, dates=frozenset(dates - {None}))
-        self.tally.passes += 1
+        self.tally["passes"] += 1
 
     def _publish(self, settings: Settings, **options: Any) -> None:
         done = self.run(**options)
@@ -249,21 +237,21 @@ class World:
         done = _OfEvents(lake.feed, lake.lake, lake.session, clock=lambda: self.now() + _LATER).maintain()
         failed = [each.deferred for each in done.tables if each.deferred is not None]
         assert not failed, f"maintenance: {failed}"
-        self.tally.superseded += sum(each.counts["superseded_events"] for each in done.tables)
+        self.tally["superseded events removed"] += sum(each.counts["superseded_events"] for each in done.tables)
         self.midnight()
 
     def finish(self, *, rebuild: bool) -> None:
         check_events(self.lake)
         if rebuild:
             self._publish(Settings(), rebuild=self.lake.names())
-        self.tally.cuts += self.check_cuts(once_more=True)
+        self.tally["cuts"] += self.check_cuts(once_more=True)
         if not rebuild:
             # Events that are superseded are removed by maintenance: what was between two cuts is not known then.
             self.check_reads()
         with self.lake.without_changes():
             self.run()
-        self.tally.histories += len(self.feeds)
-        self.tally.entries += sum(len(feed.entries) for feed in self.feeds.values())
+        self.tally["histories"] += len(self.feeds)
+        self.tally["entries"] += sum(len(feed.entries) for feed in self.feeds.values())
 
     # --- What must be ---
 
@@ -364,10 +352,11 @@ def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[Encode]
     chance = random.Random(seed)
     partitions, by_key = chance.randint(1, 3), chance.random() < 0.5
     name = broker.create(partitions=partitions)
-    written: list[Record] = []
+    written: list[dict[str, Any]] = []
 
     def send() -> None:
-        broker.send(name, [Sent(each.value, at=each.at_ms, partition=each.partition) for each in written])
+        records = [Sent(each["value"].encode(), at=each["timestamp"], partition=each["partition"]) for each in written]
+        broker.send(name, records)
         written.clear()
 
     source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": broker.bootstrap, "topics": [name]}

@@ -317,19 +317,12 @@ def _csv_value(text: str | None, type_name: str) -> str:
 # --- A topic ---
 
 
-@dataclass(frozen=True)
-class Record:
-    partition: int
-    value: bytes
-    at_ms: int
-
-
 @dataclass
 class TopicWriter:
     """As `SinkWriter`, of records that it gives to `send`, in TiCDC's canal-json: rows by table or `by_key` to the
     partitions, statements to the first one, watermarks to all. What was sent before comes again now and then."""
 
-    send: Callable[[Sequence[Record]], None]
+    send: Callable[[list[dict[str, Any]]], None]
     partitions: int
     by_key: bool
     chance: random.Random
@@ -337,7 +330,7 @@ class TopicWriter:
 
     def __post_init__(self) -> None:
         self._waiting: list[SampleRowChange] = []
-        self._sent: list[Record] = []
+        self._sent: list[dict[str, Any]] = []
         self._flushed = datetime.datetime.now(datetime.UTC)
 
     def write(self, changes: Iterable[SampleRowChange]) -> None:
@@ -346,7 +339,7 @@ class TopicWriter:
     def flush(self, now: datetime.datetime, _: int | None = None) -> None:
         self._flushed = now
         waiting, self._waiting = self._waiting, []
-        records = [Record(self._partition(each), self.encode(each, now).encode(), _ms(now)) for each in waiting]
+        records = [_record(self._partition(each), self.encode(each, now), now) for each in waiting]
         self._sent += records
         # A producer that has lost an answer sends a batch once more; an earlier one may come late.
         if self._sent and self.chance.random() < _AGAIN:
@@ -360,19 +353,22 @@ class TopicWriter:
             return  # Files alone have the columns of the second table.
         kind = _MESSAGES.get(change.action, "ALTER")
         message = _message(change.database, change.table, kind, change.commit_ts, now, {"commitTs": change.commit_ts})
-        record = Record(0, json.dumps({**message, "isDdl": True, "sql": change.query}).encode(), _ms(now))
+        record = _record(0, json.dumps({**message, "isDdl": True, "sql": change.query}), now)
         self.send([record] * (2 if self.chance.random() < _AGAIN else 1))
 
     def checkpoint(self, checkpoint_ts: int) -> None:
         now = self._flushed
         message = _message("", "", "TIDB_WATERMARK", checkpoint_ts, now, {"watermarkTs": checkpoint_ts})
-        value = json.dumps(message).encode()
-        self.send([Record(partition, value, _ms(now)) for partition in range(self.partitions)])
+        self.send([_record(partition, json.dumps(message), now) for partition in range(self.partitions)])
 
     def _partition(self, change: SampleRowChange) -> int:
         name = change.table.name
         told = [name.database, name.table, *(change.table.key_of(change.row) if self.by_key else ())]
         return zlib.crc32(json.dumps(told).encode()) % self.partitions
+
+
+def _record(partition: int, value: str, now: datetime.datetime) -> dict[str, Any]:
+    return {"partition": partition, "key": None, "value": value, "timestamp": _ms(now)}
 
 
 def _message(

@@ -13,7 +13,7 @@ from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.kafka import Bounds, Topic
 from cdc_lakehouse.sources.record_log import Messages, OffsetRange
-from tests.kit.changefeed import Record, TopicWriter
+from tests.kit.changefeed import TopicWriter
 
 
 def wait_at_most(patch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -48,14 +48,7 @@ class MemoryTopic:
 
     def writer(self, encode: Encode = canal_json) -> TopicWriter:
         """What brings changes to two partitions, rows of one table to both."""
-
-        def send(records: Sequence[Record]) -> None:
-            self.send(
-                {"partition": each.partition, "key": None, "value": each.value.decode(), "timestamp": each.at_ms}
-                for each in records
-            )
-
-        return TopicWriter(send, 2, True, random.Random(1), encode)
+        return TopicWriter(self.send, 2, True, random.Random(1), encode)
 
     def _topics(self, source: KafkaSource, *_: object) -> tuple[Topic, ...]:
         partitions = {
