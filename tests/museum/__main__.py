@@ -24,43 +24,17 @@ DIRECTORY = Path(__file__).parent
 RED = "red: "
 ONLY = " --only "
 SLOW = ("tests/spark/", "tests/servers/", "tests/chaos/")
-
-
-@dataclass(frozen=True)
-class Red:
-    """A test that turns red, whatever its parameters where it has none here. With `only` it plays one scenario."""
-
-    test: str
-    only: str = ""
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it starts Spark or a server."""
-        return self.test.startswith(SLOW)
-
-    @property
-    def exists(self) -> bool:
-        """With the scenario, in the file that the test plays, `[FILE-WAY]`."""
-        path, _, name = self.test.partition("[")[0].partition("::")
-        file = ROOT / "tests/scenarios" / f"{self.test.partition('[')[2].partition('-')[0]}.txt"
-        is_played = not self.only or f"== {self.only}" in file.read_text(encoding="utf-8").splitlines()
-        return is_played and f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8")
-
-    def __str__(self) -> str:
-        return f"{self.test}{ONLY}{self.only}" if self.only else self.test
+"""Tests that start Spark or a server."""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """A mending taken out again."""
+    """A mending taken out again, and the tests that turn red then, whatever their parameters where they have none here,
+    with the one scenario that it plays, or "" for all."""
 
     path: Path
     fault: str
-    red: tuple[Red, ...]
-
-    @property
-    def name(self) -> str:
-        return self.path.stem
+    red: list[tuple[str, str]]
 
     def apply(self, root: Path, *options: str) -> str:
         """Apply the patch to a tree, and return what git says against it."""
@@ -71,14 +45,14 @@ class Patch:
         return "" if done.returncode == 0 else done.stderr or "git apply failed"
 
 
-def patches() -> list[Patch]:
+def patches() -> dict[str, Patch]:
     """All patches, by name."""
-    found: list[Patch] = []
+    found: dict[str, Patch] = {}
     for path in sorted(DIRECTORY.glob("*.patch")):
         header = path.read_text(encoding="utf-8").partition("diff --git")[0].splitlines()
         tests = [line.removeprefix(RED).strip().partition(ONLY) for line in header if line.startswith(RED)]
         fault = " ".join(line for line in header if line and not line.startswith(RED))
-        found.append(Patch(path, fault, tuple(Red(test, only) for test, _, only in tests)))
+        found[path.stem] = Patch(path, fault, [(test, only) for test, _, only in tests])
     return found
 
 
@@ -92,23 +66,24 @@ def main() -> int:
     parts.add_argument("--only-unit", action="store_true", help="only tests that start neither Spark nor a server")
     parts.add_argument("--spark", action="store_true", help="only tests that start Spark or a server")
     options = parser.parse_args()
-    known = {patch.name: patch for patch in patches()}
+    known = patches()
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"there is no patch {', '.join(unknown)}")
-    chosen = [known[name] for name in options.names] or list(known.values())
-    kinds = [False] * (not options.spark) + [True] * (not options.only_unit)
-    jobs = [(each, [red for red in each.red if red.is_slow == is_slow]) for is_slow in kinds for each in chosen]
-    jobs = [(patch, wanted) for patch, wanted in jobs if wanted]
+    jobs = [
+        (name, tests)
+        for is_slow in [False] * (not options.spark) + [True] * (not options.only_unit)
+        for name in options.names or known
+        if (tests := [(test, only) for test, only in known[name].red if test.startswith(SLOW) == is_slow])
+    ]
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="museum-") as directory:
         copy = Path(directory) / "copy"
         _copy_project(copy)
-        for patch, tests in jobs:
+        for name, tests in jobs:
             began = time.monotonic()
-            problem = _problem(patch, tests, copy)
-            if problem:
-                problems[patch.name] = problem
-            click.echo(f"{patch.name}: {problem or 'red'} ({time.monotonic() - began:.0f} s)")
+            if problem := _problem(known[name], tests, copy):
+                problems[name] = problem
+            click.echo(f"{name}: {problem or 'red'} ({time.monotonic() - began:.0f} s)")
     click.echo(f"{len(jobs)} trials, {len(problems)} of them not red")
     for name, problem in problems.items():
         click.echo(f"  {name}: {problem}")
@@ -127,7 +102,7 @@ def _copy_project(copy: Path) -> None:
         (copy / ".venv").symlink_to((ROOT / ".venv").resolve())
 
 
-def _problem(patch: Patch, wanted: Sequence[Red], copy: Path) -> str:
+def _problem(patch: Patch, wanted: Sequence[tuple[str, str]], copy: Path) -> str:
     """What is wrong with a patch: it does not apply, or some of its tests stay green, or cannot be run. Empty where all
     are red."""
     if refused := patch.apply(copy):
@@ -138,10 +113,15 @@ def _problem(patch: Patch, wanted: Sequence[Red], copy: Path) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
     how: dict[str, Any] = {"cwd": copy, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        for only in dict.fromkeys(red.only for red in wanted):
-            own = [red.test for red in wanted if red.only == only]
-            tests = [*own, *(["--only", only] if only else [])]
-            done = subprocess.run([*command, *tests], **how, text=True, timeout=TIMEOUT_SECONDS, check=False)
+        for only in dict.fromkeys(only for _, only in wanted):
+            own = [test for test, scenario in wanted if scenario == only]
+            done = subprocess.run(
+                [*command, *own, *(["--only", only] if only else [])],
+                **how,
+                text=True,
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            )
             if done.returncode not in (0, 1):
                 return f"pytest ended with {done.returncode}: {done.stdout.strip()[-2000:]}"
             # A test without parameters stands for each of its cases.
