@@ -8,6 +8,7 @@ seen.
 import argparse
 import ast
 import builtins
+import itertools
 import json
 import os
 import subprocess
@@ -32,17 +33,10 @@ class _Loader(SourceFileLoader):
         tree = ast.parse(data, path)
         # Spark's workers record nothing, and take some functions by value.
         call = f"try:\n __reached__({str(Path(path).relative_to(ROOT))!r})\nexcept NameError:\n pass"
-        bodies: list[list[ast.stmt]] = [tree.body]
-        for body in bodies:
-            for node in body:
-                if isinstance(node, ast.ClassDef):
-                    bodies.append(node.body)
-                elif isinstance(node, ast.FunctionDef):
-                    first = int(ast.get_docstring(node, clean=False) is not None)
-                    call_here = ast.parse(call).body[0]
-                    for part in ast.walk(call_here):
-                        ast.copy_location(part, node.body[0])
-                    node.body.insert(first, call_here)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                first = int(ast.get_docstring(node, clean=False) is not None)
+                node.body.insert(first, ast.parse(call).body[0])
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
     def get_code(self, fullname: str) -> CodeType | None:
@@ -96,11 +90,11 @@ class Recorder:
         if output is not None:
             output["reached"] = {name: sorted(modules) for name, modules in self._reached.items()}
             return
-        own = {name: (round(self._seconds.get(name, 0), 2), sorted(each)) for name, each in self._reached.items()}
-        tests = {**read_map(), **own}
+        tests: dict[str, Any] = dict(read_map())
+        tests |= {name: (round(self._seconds.get(name, 0), 2), sorted(each)) for name, each in self._reached.items()}
         MAP.parent.mkdir(exist_ok=True)
         MAP.write_text(
-            json.dumps({name: tests[name] for name in sorted(tests) if (ROOT / name.partition("::")[0]).exists()})
+            json.dumps({name: tests[name] for name in sorted(tests) if (ROOT / name.split("::")[0]).exists()})
         )
 
 
@@ -129,20 +123,15 @@ def nearest(changed: Iterable[str], seconds: float) -> tuple[list[str], int]:
     tests = read_map()
     known = {module for _, reached in tests.values() for module in reached}
     changed = [name for name in changed if (ROOT / name).exists()]
-    chosen = [test for name in changed for test in _beside(name, known)]
-    reaching = [
+    chosen = list(dict.fromkeys(test for name in changed for test in _beside(name, known)))
+    reaching = sorted(
         (len(reached), cost, name)
         for name, (cost, reached) in tests.items()
         if not set(reached).isdisjoint(changed) and name.partition("::")[0] not in chosen
-    ]
-    left = 0
-    for _, cost, name in sorted(reaching):
-        seconds -= cost
-        if seconds >= 0:
-            chosen.append(name)
-        else:
-            left += 1
-    return list(dict.fromkeys(chosen)), left
+    )
+    after = itertools.accumulate(cost for _, cost, _ in reaching)
+    fitting = [name for (_, _, name), so_far in zip(reaching, after, strict=True) if so_far <= seconds]
+    return [*chosen, *fitting], len(reaching) - len(fitting)
 
 
 def _beside(name: str, known: set[str]) -> list[str]:
