@@ -68,8 +68,8 @@ class Scenario:
     """`not_in`: the words of ways that do not play it."""
 
     name: str
-    steps: tuple[Step, ...]
-    not_in: frozenset[str]
+    steps: list[Step] = field(default_factory=list[Step])
+    not_in: set[str] = field(default_factory=set[str])
 
     @property
     def fails(self) -> bool:
@@ -86,16 +86,16 @@ class Scenario:
         runs = itertools.accumulate(step.verb in _STOPS for step in self.steps)
         of_all = ("feed", *_STOPS - {"run"})
         steps = [(run, step.verb, step.rest) for run, step in zip(runs, self.steps, strict=True) if step.verb in of_all]
-        return tuple(steps), self.not_in & {"dates", "rebuild"}, self.name if self.fails else ""
+        return *steps, *sorted(self.not_in & {"dates", "rebuild"}), self.name if self.fails else ""
 
 
 @dataclass(frozen=True)
 class File:
     """`others`: the ways that a run with a seed may leave out."""
 
-    ways: tuple[str, ...]
-    others: tuple[str, ...]
-    scenarios: tuple[Scenario, ...]
+    ways: list[str]
+    others: list[str]
+    scenarios: list[Scenario]
 
     def played(self, way: str, only: str | None = None) -> list[Scenario]:
         words = set(way.split()).difference(_AFTER)
@@ -107,39 +107,33 @@ def files() -> dict[str, File]:
 
 
 def load(path: Path) -> File:
-    ways: dict[str, list[str]] = {"ways": [], "or": []}
-    scenarios: list[Scenario] = []
+    file, steps = File([], [], []), list[Step]()
     blocks: dict[str, list[Step]] = {}
-    block: list[Step] | None = None
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        line = text.strip()
-        if not line or line.startswith("#"):
+        line, (kind, rest) = text.strip(), _head(text)
+        if not line or kind.startswith("#"):
             continue
-        if line.startswith(("ways: ", "or: ")):
-            how, _, way = line.partition(": ")
-            ways[how].append(way)
-        elif line.startswith("-- "):
-            block = blocks[line.removeprefix("-- ")] = []
-        elif line.startswith("== "):
-            block = None
-            scenarios.append(Scenario(line.removeprefix("== "), (), frozenset()))
-        elif line.startswith("not "):
-            words, _, reason = line.removeprefix("not ").partition(": ")
-            assert reason, f"{path.name}:{number}: say why"
-            scenarios[-1] = replace(scenarios[-1], not_in=scenarios[-1].not_in | set(words.split()))
-        else:
-            steps = [Step(number, *_head(part.strip())) for part in line.split(" ; ")]
-            steps = [each for step in steps for each in (blocks[step.rest] if step.verb == "do" else [step])]
-            if block is not None:
-                block += steps
-                continue
-            scenarios[-1] = replace(scenarios[-1], steps=(*scenarios[-1].steps, *steps))
-    assert ways["ways"] and scenarios, path
-    for way in (*ways["ways"], *ways["or"]):
-        source, *modes = way.split()
-        assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {way}"
+        match kind:
+            case "ways:" | "or:":
+                source, *modes = rest.split()
+                assert source in _SOURCES and set(modes) <= _MODES, f"{path.name}: {rest}"
+                (file.ways if kind == "ways:" else file.others).append(rest)
+            case "--":
+                steps = blocks[rest] = []
+            case "==":
+                file.scenarios.append(Scenario(rest))
+                steps = file.scenarios[-1].steps
+            case "not":
+                words, _, reason = rest.partition(": ")
+                assert reason, f"{path.name}:{number}: say why"
+                file.scenarios[-1].not_in.update(words.split())
+            case _:
+                for part in line.split(" ; "):
+                    step = Step(number, *_head(part.strip()))
+                    steps += blocks[step.rest] if step.verb == "do" else [step]
+    scenarios = file.scenarios
+    assert file.ways and scenarios, path
     assert all(each.steps[-1].verb in {*_STOPS, *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
-    file = File(tuple(ways["ways"]), tuple(ways["or"]), tuple(scenarios))
     unplayed = {each.name for each in scenarios} - {each.name for way in file.ways for each in file.played(way)}
     assert not unplayed, f"{path.name}: {unplayed} are played in no way"
     return file
@@ -461,7 +455,20 @@ class Player:
         *, unlike_model: Set[str] = frozenset(), late: bool = False,
     ) -> None:  # fmt: skip
         """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
-        self._check_held(done)
+        held: dict[str, str] = {}
+        for id, reason in done.applied.held.items():
+            life = done.applied.lives.get(id)
+            database, _, table = id.partition("#")[0].partition(".")
+            name = (life.last.name.database, life.last.name.table) if life else (database, table)
+            if self.owns(name[0]):
+                held[self._local(*name)] = reason
+        assert held.keys() == self.held.keys(), f"held: {held}, not {self.held}"
+        wrong = {
+            name: held[name]
+            for name, text in self.held.items()
+            if not any(self._named(x) in held[name] for x in text.split(" / "))
+        }
+        assert not wrong, f"held for another reason: {wrong}"
         good, model = {} if late else self._good, self.model(upto)
         expected = {name: table.typed() for name, table in model.items()}
         excluded = {name for name in {*expected, *good} if not self._takes(name)}
@@ -504,22 +511,6 @@ class Player:
     def _takes(self, name: str) -> bool:
         taken, excluded = (any(fnmatchcase(self._pattern(name), x) for x in of) for of in (self.taken, self.excluded))
         return (taken or not self.taken) and not excluded
-
-    def _check_held(self, done: Steps) -> None:
-        found: dict[str, str] = {}
-        for id, reason in done.applied.held.items():
-            life = done.applied.lives.get(id)
-            database, _, table = id.partition("#")[0].partition(".")
-            name = (life.last.name.database, life.last.name.table) if life else (database, table)
-            if self.owns(name[0]):
-                found[self._local(*name)] = reason
-        assert found.keys() == self.held.keys(), f"held: {found}, not {self.held}"
-        wrong = {
-            name: found[name]
-            for name, text in self.held.items()
-            if not any(self._named(x) in found[name] for x in text.split(" / "))
-        }
-        assert not wrong, f"held for another reason: {wrong}"
 
     @staticmethod
     def _machinery(lake: TestLake, name: str, pair: tuple[str, str]) -> list[dict[str, Any]]:
