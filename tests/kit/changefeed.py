@@ -3,11 +3,12 @@
 The bytes are those of the sample's writer. What the tables should hold is the log model's own (`tests.kit.log`)."""
 
 import datetime
+import functools
 import json
 import os
 import random
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -99,11 +100,6 @@ class Changefeed:
         """One file for each directory and so many changes."""
         self._writer.flush(self._now(), lines)
 
-    def advance(self, behind: int) -> int:
-        """Everything is written, and the checkpoint goes to the entry that is so many back."""
-        self.checkpoint(self.entries[max(0, len(self.entries) - 1 - behind)].commit_ts)
-        return self.checkpoint_ts
-
     def checkpoint(self, commit_ts: int) -> None:
         """Everything is written, and the checkpoint goes to a commit-ts, never back."""
         self.flush(4)
@@ -154,9 +150,7 @@ class Changefeed:
         return self._damaged.get(id(change)) or self._line(change, encoded)
 
     def _line(self, change: SampleRowChange, encoded: datetime.datetime) -> str:
-        if not self.csv:
-            return sink_writer.canal_json(change, encoded)
-        return (csv_with_old_values if self.old_values else csv)(change, encoded)
+        return csv(change, encoded, old_values=self.old_values) if self.csv else sink_writer.canal_json(change, encoded)
 
     def _now(self) -> datetime.datetime:
         return _FIRST_DAY + datetime.timedelta(days=self.date)
@@ -290,22 +284,21 @@ def _source_column(column: Column, *, key: bool) -> SourceColumn:
 # --- Changes as TiCDC writes them in csv ---
 
 
-def csv(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """A change as a csv row, with include-commit-ts."""
-    return _csv_row(change, change.kind[0], change.row)
+def csv(change: SampleRowChange, encoded: datetime.datetime, *, old_values: bool = False) -> str:
+    """A change as csv with include-commit-ts; with output-old-value an UPDATE is two rows."""
+    name, columns, is_two = change.table.name, change.table.columns, old_values and change.old is not None
+    rows = [("D", change.old or {}), ("I", change.row)] if is_two else [(change.kind[0], change.row)]
+    is_update = [str(is_two).lower()] * old_values
+    return LINE_END.join(
+        ",".join([
+            f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update,
+            *(_csv_value(row[column.name], column.type.name) for column in columns),
+        ])
+        for op, row in rows
+    )  # fmt: skip
 
 
-def csv_with_old_values(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
-    if change.old is None:
-        return _csv_row(change, change.kind[0], change.row, "false")
-    return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
-
-
-def _csv_row(change: SampleRowChange, op: str, row: Mapping[str, str | None], *is_update: str) -> str:
-    name = change.table.name
-    values = (_csv_value(row[column.name], column.type.name) for column in change.table.columns)
-    return ",".join((f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update, *values))
+csv_with_old_values = functools.partial(csv, old_values=True)
 
 
 def _csv_value(text: str | None, type_name: str) -> str:

@@ -116,6 +116,7 @@ def apply(tables: Tables, entry: Entry) -> None:
         if entry.after is not None:
             table.rows[table.key_of(entry.after)] = (dict(entry.after), at)
         return
+    place = next((n for n, column in enumerate(table.columns if table else ()) if column.name == entry.name), None)
     match entry.kind:
         case "create" | "older":
             tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
@@ -143,19 +144,16 @@ def apply(tables: Tables, entry: Entry) -> None:
             for row, _ in table.rows.values():
                 row[entry.column.name] = entry.column.default
         case "drop column":
-            (old,) = (column for column in table.columns if column.name == entry.name)
-            table.columns.remove(old)
+            del table.columns[place]
             for row, _ in table.rows.values():
                 del row[entry.name]
         case "rename column":
-            (old,) = (column for column in table.columns if column.name == entry.name)
-            table.columns[table.columns.index(old)] = replace(old, name=entry.new_name)
+            table.columns[place] = replace(table.columns[place], name=entry.new_name)
             table.key = tuple(entry.new_name if name == entry.name else name for name in table.key)
             for row, _ in table.rows.values():
                 row[entry.new_name] = row.pop(entry.name)
         case "retype":
-            (old,) = (column for column in table.columns if column.name == entry.name)
-            table.columns[table.columns.index(old)] = entry.column
+            old, table.columns[place] = table.columns[place], entry.column
             for row, _ in table.rows.values():
                 row[entry.name] = _converted(row[entry.name], entry.column.type)
             if entry.name in table.key and _meaning(old.type) != _meaning(entry.column.type):
