@@ -192,36 +192,25 @@ class Changefeed:
         name = table_name(self.database, change.table)
         written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
 
-        def inserted(row: Values) -> SampleRowChange:
-            place = _partition(table, row)
-            return SampleRowChange("INSERT", written, change.commit_ts, row, partition=place)
+        def message(kind: Any, of: Values, image: Values, old: Values | None = None) -> SampleRowChange:
+            return SampleRowChange(kind, written, change.commit_ts, image, old, _partition(table, of))
 
-        def deleted(row: Values) -> SampleRowChange:
-            # Some changefeeds send nothing but the key of a deleted row.
-            image = {name: row[name] for name in table.key} if change.style % 3 == 0 and not self.csv else row
-            place = _partition(table, row)
-            return SampleRowChange("DELETE", written, change.commit_ts, image, partition=place)
-
-        if before is None:
-            assert after is not None
-            yield inserted(after)
-            return
-        if after is None:
-            yield deleted(before)
-            return
+        moved = before is not None and after is not None and table.key_of(before) != table.key_of(after)
         # Without old values nobody could tell which key went.
-        two = change.style % 2 or table.partition or (self.csv and not self.old_values)
-        if table.key_of(before) != table.key_of(after) and two:
-            yield deleted(before)
-            yield inserted(after)
-            return
-        row, old = after, before
-        if not self.csv:
-            row = {name: text for name, text in after.items() if name not in change.partial}
-            changed = {name: text for name, text in before.items() if text != after[name]}
-            old = changed if change.style % 3 else before
-        partition = _partition(table, after)
-        yield SampleRowChange("UPDATE", written, change.commit_ts, row, old, partition)
+        two = moved and (change.style % 2 or table.partition or (self.csv and not self.old_values))
+        if before is not None and (after is None or two):
+            # Some changefeeds send nothing but the key of a deleted row.
+            only_key = change.style % 3 == 0 and not self.csv
+            yield message("DELETE", before, {name: before[name] for name in table.key} if only_key else before)
+        if after is not None and (before is None or two):
+            yield message("INSERT", after, after)
+        if before is not None and after is not None and not two:
+            row, old = after, before
+            if not self.csv:
+                row = {name: text for name, text in after.items() if name not in change.partial}
+                changed = {name: text for name, text in before.items() if text != after[name]}
+                old = changed if change.style % 3 else before
+            yield message("UPDATE", after, row, old)
 
 
 def _partition(table: Table, row: Values) -> str:
