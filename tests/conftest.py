@@ -12,7 +12,7 @@ import signal
 import tempfile
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from tests.kit.hygiene import left_behind, state  # noqa: E402
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.kit.lakes import TestLake
+    from tests.kit.lakes import NewLake, TestLake
 
 # `same`: the same examples each time, so that a change is judged by what it changes. `new`: those of the seed, with
 # `--hypothesis-seed`. `long`: many more where a test does not say how many. How long one takes says how busy the
@@ -179,7 +179,7 @@ def lake(tmp_path: Path) -> TestLake:
 
 
 @pytest.fixture
-def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> Callable[..., TestLake]:
+def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> NewLake:
     """Makes feeds of their own in the shared lake."""
     from tests.kit.lakes import TestLake
 

@@ -21,7 +21,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Encode
 from tests.chaos.history import NAMES, Database
 from tests.kit.changefeed import Changefeed, TopicWriter
-from tests.kit.lakes import TestLake, check_events, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, run_all
 from tests.kit.log import FIRST_TS, Ddl, fold, same, seen, values
 from tests.servers.kafka import Broker, Sent
 
@@ -97,7 +97,7 @@ class World:
     With `only` some of its histories are played, with the same passes and faults."""
 
     def __init__(
-        self, new_lake: Callable[..., TestLake], seed: int, protocol: Protocol, histories: int, tally: Tally,
+        self, new_lake: NewLake, seed: int, protocol: Protocol, histories: int, tally: Tally,
         broker: Callable[[], Broker] | None, only: Collection[int],
     ) -> None:  # fmt: skip
         self.tally, self._chance, topic = tally, random.Random(f"{seed}/world"), None
@@ -364,9 +364,9 @@ def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[Encode]
 
 
 def play(
-    seed: int, faults: Mapping[str, Fault], protocols: Sequence[Protocol], histories: int,
-    new_lake: Callable[..., TestLake], tally: Tally, broker: Callable[[], Broker] | None = None,
-    *, passes: tuple[int, int] = (3, 5), only: Collection[int] = (), maintained: bool | None = None,
+    seed: int, faults: Mapping[str, Fault], protocols: Sequence[Protocol], histories: int, new_lake: NewLake,
+    tally: Tally, broker: Callable[[], Broker] | None = None, *, passes: tuple[int, int] = (3, 5),
+    only: Collection[int] = (), maintained: bool | None = None,
     hits: Callable[[str, int], tuple[str, int]] = lambda fault, commit: (fault, commit),
 ) -> TestLake:  # fmt: skip
     """The histories of a seed. In a pass the checkpoint goes up, the project runs with settings under which a fault

@@ -29,7 +29,7 @@ from tests.commands import call
 from tests.kit.changefeed import Changefeed, Damage, table_name
 from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import SAID, KillAtCommit, before_commit, kill_everywhere, open_catalog
-from tests.kit.lakes import TestLake, check_events, divide_tables, let_spark_do_all, run_all
+from tests.kit.lakes import NewLake, TestLake, check_events, divide_tables, let_spark_do_all, run_all
 from tests.kit.log import FIRST_TS, Column, Ddl, Entry, RowChange, Table, fold, same, seen
 
 DIRECTORY: Final = Path(__file__).parents[1] / "scenarios"
@@ -615,9 +615,7 @@ def _files(table: Any) -> set[str]:
 # --- All of a file ---
 
 
-def play(
-    file: File, way: str, new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch, only: str | None = None
-) -> None:
+def play(file: File, way: str, new_lake: NewLake, patch: pytest.MonkeyPatch, only: str | None = None) -> None:
     """All scenarios of a file that a way can carry."""
     source, *modes = way.split()
     after = [mode for mode in modes if mode in _AFTER]
@@ -653,8 +651,8 @@ def _kills(first: int) -> Iterator[int]:
 
 class _Feed:
     def __init__(
-        self, scenarios: Sequence[Scenario], settings: dict[str, Any], source: str,
-        new_lake: Callable[..., TestLake], patch: pytest.MonkeyPatch,
+        self, scenarios: Sequence[Scenario], settings: dict[str, Any], source: str, new_lake: NewLake,
+        patch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         self._settings, self._source, self._new_lake, self._patch = settings, source, new_lake, patch
         self._clock, self._later = itertools.count(FIRST_TS, 1 << 18), datetime.timedelta()
