@@ -12,10 +12,8 @@ import decimal
 import functools
 import hashlib
 import os
-import re
 import tempfile
 import uuid
-import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +21,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cdc_lakehouse.config.section import zone_of
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DUCKDB_TYPES: Final = {
@@ -36,8 +36,6 @@ _MEMORY: Final = "1GB"
 _VECTOR_ROWS: Final = 2048
 _VECTOR_BYTES: Final = 16 * 1024 * 1024
 _SLICE_BYTES: Final = 256 * 1024 * 1024
-_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
-_UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Universal"})
 _A_DAY: Final = datetime.timedelta(days=1)
 
 
@@ -322,20 +320,15 @@ def text_in_zone(moment: str, zone: str, length: str) -> str:
 
 def _micros(zone: str) -> int | None:
     """Return the offset in microseconds of UTC and of zones that are only an offset; None for others."""
-    if zone in _UTC:
-        return 0
-    found = _OFFSET.fullmatch(zone)
-    if found is None:
-        return None
-    seconds = int(found[2]) * 3600 + int(found[3]) * 60
-    return (-seconds if found[1] == "-" else seconds) * 1_000_000
+    offset = zone_of(zone).utcoffset(None)
+    return None if offset is None else offset // datetime.timedelta(microseconds=1)
 
 
 @functools.cache
 def _last_overlap(zone: str) -> datetime.datetime | None:
     """Return a time about two days after clocks of the zone were last set back, searched up to the end of MySQL's
     TIMESTAMP; None for never."""
-    info = zoneinfo.ZoneInfo(zone)
+    info = zone_of(zone)
     noon = datetime.datetime(2038, 1, 20, 12, tzinfo=datetime.UTC)
     later = noon.astimezone(info).utcoffset()
     while noon.year >= 1900:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 import click
+import jsonschema
 import pyarrow as pa
 import pytest
 import yaml
@@ -32,9 +33,11 @@ from cdc_lakehouse.commands.init import ENGINES
 from cdc_lakehouse.commands.metrics import METRICS, PREFIX
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig, load
 from cdc_lakehouse.decoders.event_schema import EVENTS
+from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake import names as properties
 from cdc_lakehouse.lake.tables import checkpoints, lease, quarantine, records, schema_history, segments, source_metadata
 from cdc_lakehouse.lake.tables.small_table import schema_of
+from tests.boundaries.configuration import json_schema, read_mapping
 from tests.kit.dagster_feed import feed_named, keys
 
 ROOT = Path(__file__).parents[1]
@@ -180,11 +183,11 @@ FEED: dict[str, Any] = {"name": "shop", "start_date": "2026-11-01", "source": SI
 CSV = {"include-commit-ts": True}
 
 
-def configuration(block: str) -> dict[str, Any] | None:
+def configuration(file: Path) -> dict[str, Any] | None:
     """What a block shows of lakehouse.yaml, with what it leaves out put in; None where it shows something else."""
-    # All as text: YAML of old reads the key `on` as true.
-    shown: Any = yaml.load(textwrap.dedent(block), Loader=yaml.BaseLoader)
-    if not isinstance(shown, dict):
+    try:
+        shown = read_mapping(file, "write it")
+    except ConfigurationError:  # A list.
         return None
     shown = {"source": {**FEED["source"], **shown}} if "initial" in shown else shown
     shown = {"lake": {**LAKE, **shown}} if "catalog" in shown else shown
@@ -199,12 +202,14 @@ def configuration(block: str) -> dict[str, Any] | None:
 
 
 def test_every_yaml_block_is_a_configuration_that_loads_or_says_what_it_is(tmp_path: Path) -> None:
-    """Fragments, too: the loader finds what a JSON Schema cannot say."""
-    loaded, unknown = 0, []
+    """Fragments, too. The loader finds what a JSON Schema cannot say."""
+    loaded, unknown, file = 0, [], tmp_path / "lakehouse.yaml"
+    schema = jsonschema.Draft202012Validator(json_schema())
     for page in PAGES:
         for block in blocks(page, "yaml"):
-            if (document := configuration(block)) is not None:
-                file = tmp_path / "lakehouse.yaml"
+            file.write_text(block, encoding="utf-8")
+            if (document := configuration(file)) is not None:
+                assert [error.message for error in schema.iter_errors(document)] == [], page
                 file.write_text(yaml.safe_dump(document), encoding="utf-8")
                 load(file, dict.fromkeys(re.findall(r"\$\{(\w+)", block), "https://host.example/value"))
                 loaded += 1

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
-    from cdc_lakehouse.assets.reporting import RunReport
     from cdc_lakehouse.assets.sensors import Decision
+    from cdc_lakehouse.assets.steps import RunReport
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _SIGNAL_SECONDS: Final = 0.5
@@ -328,7 +328,7 @@ class _Runner:
 
         def record() -> RunReport:
             """Record the run, once: of threads that write first at the same time, all wait for one."""
-            from cdc_lakehouse.assets.reporting import RunReport  # noqa: PLC0415
+            from cdc_lakehouse.assets.steps import RunReport  # noqa: PLC0415
 
             nonlocal report
             with recording:

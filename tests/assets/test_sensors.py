@@ -21,17 +21,14 @@ from tests.kit import dagster_feed, leases
 from tests.kit import scripted_lake as script
 from tests.kit.dagster_feed import SECRET_OF_HOOK as SECRET
 from tests.kit.dagster_feed import AlertSensor, asked, empty_instance, ended, keys, skipped, started, take_feed, tick
-from tests.kit.kafka import MemoryTopic
 from tests.kit.lakes import TestLake
 from tests.kit.leases import MAINTENANCE, holder_of, later, lease_of, now, table_of, take_elsewhere
 from tests.kit.other_writer import expire_all
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 from tests.kit.waiting import clock_at, until
-from tests.pipeline import T0, Sink, lake_in
-from tests.sources.canal.servers import HandMadeCanal, binlog_of, closed_port, serving
+from tests.pipeline import T0, Sink
 
 RUN = "0d6ab5b2-9f1e-4b1e-8a52-000000000001"
-LOG = binlog_of([{"kind": "mysql", "rows": 5, "seconds": 1, "rotated": False}] * 4).entries
 
 
 @pytest.fixture
@@ -90,56 +87,6 @@ def test_runs_of_people_and_backfills_are_waited_for(
         backfill = PartitionBackfill(f"b{waits}", BulkActionStatus.REQUESTED, False, {}, 0.0, asset_selection=[key])
         instance.add_backfill(backfill)
     assert skipped(tick(lake, instance=instance)) == "backfill bTrue of the feed is not finished"
-
-
-# --- Topics and Canal servers ---
-
-
-def test_offsets_that_have_not_landed_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
-    lake = lake_in(tmp_path, source=source)
-    assert [sensor.name for sensor in build_definitions(lake.config).sensors or ()] == [f"{lake.name}_offsets"]
-    topic = MemoryTopic(monkeypatch)
-    message = {"partition": 0, "key": None, "value": "{}", "timestamp": 0}
-    topic.send([message] * 4)
-    result = tick(lake)
-    assert asked(result).run_key == f"{lake.name}:{result.cursor}"
-    assert "was asked for" in skipped(tick(lake, result.cursor)) or "4 offsets" in skipped(tick(lake, result.cursor))
-    topic.send([message])
-    assert asked(tick(lake, result.cursor)).run_key != f"{lake.name}:{result.cursor}"
-
-
-def canal_lake(directory: Path, address: str) -> TestLake:
-    source = {"type": "canal", "addresses": [address], "destination": "example"}
-    return lake_in(directory, source=source, start_date="2020-01-01")
-
-
-def test_canal_entries_are_one_run_and_stay_there(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    server = HandMadeCanal(list(LOG[:14]))
-    with serving(server) as address:
-        lake = canal_lake(tmp_path, address)
-        run = started(instance, lake.name)
-        assert run.run_id in skipped(tick(lake, instance=instance)) and server.connections == 0
-        result = tick(lake)
-        assert asked(result).run_key == f"{lake.name}:{result.cursor}"
-        assert server.acked == 0
-        assert "was asked for" in skipped(tick(lake, result.cursor))
-        lake.run().source.land()
-        assert "no entries wait" in skipped(tick(lake, result.cursor))
-        server.entries = list(LOG)
-        assert tick(lake, result.cursor).cursor != result.cursor
-        # Landed, and not acknowledged: there is something to do all the same.
-        lake.run().source.land()
-        server.acked = 20
-        assert asked(tick(lake, result.cursor))
-
-
-def test_unreachable_canal_server_is_a_reason_and_loads(tmp_path: Path) -> None:
-    lake = canal_lake(tmp_path, closed_port())
-    assert "cannot be reached" in skipped(tick(lake))
-    definitions = build_definitions(lake.config)
-    assert [sensor.name for sensor in definitions.sensors or ()] == [f"{lake.name}_entries"]
-    assert "text_undamaged" in {key.name for each in definitions.asset_checks or () for key in each.check_keys}
 
 
 # --- Leases ---

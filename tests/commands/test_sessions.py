@@ -20,7 +20,7 @@ from tests.kit.scripted_lake import NOON, before, publish
 from tests.kit.sessions import Session
 from tests.pipeline import Sink
 
-NAMES = ("status", "quarantine", "holds", "checks", "errors", "sensor", "init", "alerts")
+NAMES = ("status", "canal", "quarantine", "holds", "checks", "errors", "sensor", "init", "alerts")
 CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from cdc_lakehouse.config import LakehouseConfig, config_path, load
 from cdc_lakehouse.errors import ConfigurationError
-from tests.boundaries.configuration import json_schema, read_mapping, without_secrets
+from tests.boundaries.configuration import json_schema, without_secrets
 from tests.kit.case_files import Case, read_cases
 
 ROOT = Path(__file__).parents[2]
@@ -197,15 +197,3 @@ def test_every_section_is_described_and_closed() -> None:
     assert len(keys) > 80 and [(name, key) for name, key, value in keys if not value.get("description")] == []
     models = LakehouseConfig.model_json_schema()["$defs"]
     assert [name for name, each in models.items() if each.get("additionalProperties") is not False] == ["CatalogConfig"]
-
-
-def test_configurations_of_the_documentation_fit_the_schema(tmp_path: Path) -> None:
-    valid = 0
-    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
-        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            if re.search(r"^lake:", block, re.MULTILINE) and re.search(r"^feeds:", block, re.MULTILINE):
-                file = tmp_path / "lakehouse.yaml"
-                file.write_text(block, encoding="utf-8")
-                assert [error.message for error in VALIDATOR.iter_errors(read_mapping(file, "write it"))] == [], page
-                valid += 1
-    assert valid > 3

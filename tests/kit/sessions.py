@@ -12,6 +12,7 @@ person types. The clock shows noon of 2026-06-01 until `later`.
 import contextlib
 import datetime
 import functools
+import itertools
 import json
 import re
 import shlex
@@ -32,6 +33,7 @@ from pyiceberg.catalog import load_catalog
 
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.common import problem_lines
+from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.pipeline.holds import find_holds
 from tests.boundaries.change_log import ColumnType, SourceColumn
@@ -40,12 +42,15 @@ from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.dagster_feed import FAILURE_TAG, AlertSensor, checks, dates, ended, started, table_checks, tick
 from tests.kit.golden_pages import normalized, plain
-from tests.kit.kafka import wait_at_most
+from tests.kit.kafka import MemoryTopic, wait_at_most
 from tests.kit.leases import lease_of, take_on_a_lost_machine
 from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
 from tests.kit.waiting import clock_at
 from tests.pipeline import Sink, lake_in
+from tests.sources.canal.servers import HandMadeCanal, binlog_of, serving, wire
+
+ENTRIES = binlog_of([{"kind": "mysql", "rows": 0, "seconds": 1, "rotated": False}] * 14).entries
 
 
 def printed(line: str, environment: dict[str, str]) -> str:
@@ -78,6 +83,7 @@ class Session:
         self._kinds: tuple[str, ...] = ()
         self.cursor: str | None = None
         self.tables: dict[str, Any] = {}
+        self._canal, self._address = HandMadeCanal([]), ""
 
     def feed(self, **feed: Any) -> None:
         self.lake = lake_in(self.directory, name="shop", **feed)
@@ -110,6 +116,7 @@ class Session:
         yield from self._shown(printed(self._places(line), environment))
 
     def _places(self, text: str) -> str:
+        text = text.replace("<canal>", f"--host {self._address.replace(':', ' --port ')}")
         return text.replace("<dir>", str(self.directory)).replace("<data>", str(self.data))
 
     def _shown(self, text: str) -> list[str]:
@@ -263,9 +270,10 @@ class Session:
         self.lake.mark_decoded()
 
     def reported(self, pattern: str) -> str:
-        """The rows and paragraphs of the page that match, as texts."""
+        """The rows, paragraphs and drawings of the page that match, as texts; `bad` begins a row in red."""
         (page,) = self.directory.rglob("report.html")
-        parts = re.split("</tr>|</p>", page.read_text(encoding="utf-8"))
+        shown = page.read_text(encoding="utf-8").replace("<tr class=bad>", "bad ")
+        parts = re.split("</tr>|</p>|</li>|</g>|</figure>", shown)
         lines = (" ".join(re.sub("<[^>]*>", " ", part).split()) for part in parts)
         return "\n".join(line for line in lines if re.search(pattern, line))
 
@@ -301,6 +309,35 @@ class Session:
 
     def written(self) -> str:
         return ", ".join(sorted(self.lake.metadata())) or "no table is written"
+
+    # --- Topics and Canal servers ---
+
+    def topic(self, *messages: str) -> None:
+        """The feed's topic has as many messages as that."""
+        message = {"partition": 0, "key": None, "value": "{}", "timestamp": 0}
+        MemoryTopic(self._patch).send([message] * int(*messages))
+
+    def canal(self, *entries: str) -> None:
+        """A server, from the first call on the feed's, has entries: a number of them, or the bytes of one after `x`."""
+        log = iter(ENTRIES)
+        found = ([bytes.fromhex(each[1:])] if each[0] == "x" else itertools.islice(log, int(each)) for each in entries)
+        self._canal.entries = [*itertools.chain(*found)]
+        if not self._address:
+            self._address = self._open.enter_context(serving(self._canal))
+            source = {"type": "canal", "destination": "example", "addresses": [self._address]}
+            self.feed(source=source, start_date="2020-01-01")
+
+    def asked(self) -> str:
+        """What the server was asked for since this was asked last, and how many entries need not come again."""
+        heard = sorted(wire.PacketType.Name(kind) for kind in self._canal.heard)
+        self._canal.heard.clear()
+        return f"asked for {', '.join(heard) or 'nothing'}; {self._canal.acked} acknowledged"
+
+    def acknowledged(self, number: str) -> None:
+        self._canal.acked = int(number)
+
+    def sensors(self) -> str:
+        return f"sensors: {[each.name for each in build_definitions(self.lake.config).sensors or ()]}"
 
     # --- Alerts ---
 
