@@ -63,17 +63,6 @@ def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
     return run
 
 
-def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -> Callable[_Options, NoReturn]:
-    """Like `exits`, for a command whose first parameter is the loaded configuration."""
-
-    @exits
-    @functools.wraps(command)
-    def run(*args: _Options.args, **options: _Options.kwargs) -> int:
-        return command(configuration.load(), *args, **options)
-
-    return run
-
-
 class Asked:
     """What a command is asked for: all feeds of a configuration, or the one of `--feed`, and JSON or text."""
 
@@ -104,14 +93,14 @@ class Asked:
 def of_feeds(
     json_help: str | None = "Print the result as JSON.",
 ) -> Callable[[Callable[Concatenate[Asked, ...], int]], Callable[..., NoReturn]]:
-    """Like `configured`, for a command about feeds: it has the options --feed and --json (but for a help of None), and
-    its first parameter is what is asked for."""
+    """Like `exits`, for a command about feeds: it has the options --feed and --json (but for a help of None), and its
+    first parameter is what is asked for."""
 
     def decorate(command: Callable[Concatenate[Asked, ...], int]) -> Callable[..., NoReturn]:
-        @configured
+        @exits
         @functools.wraps(command)
-        def run(config: LakehouseConfig, feed_name: str | None, as_json: bool = False, **options: Any) -> int:
-            return command(Asked(config, feed_name, as_json=as_json), **options)
+        def run(feed_name: str | None, as_json: bool = False, **options: Any) -> int:
+            return command(Asked(configuration.load(), feed_name, as_json=as_json), **options)
 
         with_json = run if json_help is None else click.option("--json", "as_json", is_flag=True, help=json_help)(run)
         return click.option("--feed", "feed_name", help="Only this feed.")(with_json)

@@ -28,9 +28,9 @@ import pyarrow as pa
 from pyiceberg.io import load_file_io
 
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
-from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json, say
+from cdc_lakehouse.commands.common import DONE, HELD, exits, print_json, say
 from cdc_lakehouse.commands.plan import source_tables
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.config.reporting import plural, some
 from cdc_lakehouse.errors import AlertNotSentError, CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, path_of
@@ -313,8 +313,8 @@ def _of_binlog(database: SourceDatabase, how: str) -> _Shown:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@configured
-def command(config: LakehouseConfig, as_json: bool) -> int:
+@exits
+def command(as_json: bool) -> int:
     """Test each part of the configuration on this machine, and advise on failures.
 
     Java, Spark's jars, disk and memory, the catalog and the warehouse (test files are removed), each source with its
@@ -327,7 +327,7 @@ def command(config: LakehouseConfig, as_json: bool) -> int:
       cdc-lakehouse doctor
     """
     findings: list[Finding] = []
-    for finding in diagnose(config):
+    for finding in diagnose(load()):
         findings.append(finding)
         if not as_json:
             mark = "FAILED" if finding.outcome == "failed" else finding.outcome
@@ -346,8 +346,8 @@ def alerts() -> None:
 
 @alerts.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@configured
-def test(config: LakehouseConfig, as_json: bool) -> int:
+@exits
+def test(as_json: bool) -> int:
     """Send a test message to each receiver of `alerts`, and print which accepted it.
 
     Exit code 0: all accepted it. 1: one did not. 2: the configuration is wrong or has no receivers.
@@ -356,10 +356,10 @@ def test(config: LakehouseConfig, as_json: bool) -> int:
     Example:
       cdc-lakehouse alerts test
     """
-    if not config.alerts:
+    if not (receivers := load().alerts):
         raise ConfigurationError("the configuration has no receivers of alerts", advice="add them as `alerts`")
     errors: dict[str, str | None] = {}
-    for position, receiver in enumerate(config.alerts):
+    for position, receiver in enumerate(receivers):
         label = receiver_label(receiver, position)
         errors[label] = None
         try:

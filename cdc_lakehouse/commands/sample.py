@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands.common import DONE, exits, print_json
 from cdc_lakehouse.config.file import json_schema
 from cdc_lakehouse.config.reporting import plural
@@ -59,7 +59,7 @@ def command(
       cdc-lakehouse sample --days 7
       cdc-lakehouse sample --follow
     """
-    sink, end = directory / "sink", datetime.datetime.now(datetime.UTC)
+    sink, end = directory / "sink", utc_now()
     directory.mkdir(parents=True, exist_ok=True)
     # From midnight on, so that the first date is complete, and every date until now is a partition with files.
     first = end.date() - datetime.timedelta(days=days - 1)

@@ -79,8 +79,7 @@ REMOVED: Final = {
 """What is removed, by the names of counts, for people, and the name of the count of its stored bytes."""
 
 
-def nothing_removed() -> dict[str, int]:
-    return {count: 0 for name, (_, size) in REMOVED.items() for count in (name, size) if count is not None}
+_NO_COUNTS: Final = {count: 0 for name, (_, size) in REMOVED.items() for count in (name, size) if count is not None}
 
 
 class Retention(FeedRun):
@@ -93,7 +92,7 @@ class Retention(FeedRun):
 
     def outdated(self) -> dict[str, int]:
         """Return the counts of what `remove` would remove, by the names of `REMOVED`."""
-        files, copies = self._files, self._copies
+        (_, _, files), copies = self._messages, self._copies
         return {
             **self.forget_rows(dry_run=True),
             "records": sum(file.record_count for file in files),
@@ -114,9 +113,9 @@ class Retention(FeedRun):
         """Remove what is outdated; return its counts. Each part is one commit, or one removal of a file: when this ends
         early, the next call removes the rest."""
         rows = self.forget_rows(dry_run=False)
-        removed = self.outdated() | rows
-        if self._files and self._records is not None:
-            remove_before(self._records, self._batch, self._files)
+        removed, (records, batch, files) = self.outdated() | rows, self._messages
+        if files and records is not None:
+            remove_before(records, batch, files)
         self.signals.summarize(self._first_batch)
         if self.passed.num_rows:
             self.segments.summarize(self.passed)
@@ -140,27 +139,20 @@ class Retention(FeedRun):
     # --- Messages ---
 
     @functools.cached_property
-    def _records(self) -> Table | None:
-        if self.feed.maintenance.keep_records_days is None or not self.feed.source.may_forget_messages:
-            return None
-        return self.lake.load(system_table(self.feed.name, "records"))
-
-    @functools.cached_property
-    def _batch(self) -> int:
-        """The first batch whose records are kept."""
-        days, table = self.feed.maintenance.keep_records_days, self._records
+    def _messages(self) -> tuple[Table | None, int, list[StoredFile]]:
+        """The table `records`, the first batch of it that is kept, and the files of those before."""
+        days, table = self.feed.maintenance.keep_records_days, None
+        if days is not None and self.feed.source.may_forget_messages:
+            table = self.lake.load(system_table(self.feed.name, "records"))
         if days is None or table is None:
-            return _NEVER
+            return None, _NEVER, []
         ranges = self.segments.rows.filter(pc.field("kind") == segments.OFFSETS)
         before = pa.scalar(self._before(days), pa.timestamp("us", tz="UTC"))
         done = (pc.field("state") == segments.DECODED) & (pc.field("decoded_at") < before)
         kept = ranges.filter(~(done & ~pc.field("segment").isin(self._open)))
         least, state = pc.min(kept["record_batch"]).as_py(), state_of(table)
-        return min([state.batch, _ALWAYS if least is None else least, *batches_before(self, state)])
-
-    @functools.cached_property
-    def _files(self) -> list[StoredFile]:
-        return [] if self._records is None else files_before(self._records, self._batch)
+        batch = min([state.batch, _ALWAYS if least is None else least, *batches_before(self, state)])
+        return table, batch, files_before(table, batch)
 
     # --- Files ---
 
@@ -327,7 +319,7 @@ class Maintained:
     """The maintenance of a feed. `removed` is what is not kept any longer, by the names of `REMOVED`."""
 
     tables: tuple[MaintainedTable, ...]
-    removed: Mapping[str, int] = field(default_factory=nothing_removed)
+    removed: Mapping[str, int] = field(default_factory=_NO_COUNTS.copy)
 
 
 @dataclass(eq=False)
@@ -345,7 +337,7 @@ class Maintenance(FeedRun):
         holds the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         chosen = self._chosen(wanted)
         # For one table no cuts are forgotten: what their rows name stays.
-        removed, self._forgets_cuts = nothing_removed(), dry_run and wanted is None
+        removed, self._forgets_cuts = _NO_COUNTS, dry_run and wanted is None
         if wanted is None:
             found = self._look(Retention)
             if dry_run or not (any(found.forget_rows(dry_run=True).values()) or any(found.outdated().values())):

@@ -348,22 +348,8 @@ def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 PRUNED = feed_named("f")
+RAW, CUT = keys.raw_key(PRUNED), keys.checkpoint_key(PRUNED)
 DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
-
-
-@dg.asset(key=keys.raw_key(PRUNED), partitions_def=DAYS)
-def raw() -> None: ...
-
-
-@dg.asset(key=keys.checkpoint_key(PRUNED), partitions_def=None)
-def checkpoint() -> None: ...
-
-
-JOB_OF_DATES = dg.define_asset_job("dated", [raw])
-JOB_OF_CUTS = dg.define_asset_job("cuts", [checkpoint])
-DATED_AND_CUTS = dg.Definitions(
-    assets=[raw, checkpoint], jobs=[JOB_OF_DATES, JOB_OF_CUTS], executor=dg.in_process_executor
-)
 
 
 @pytest.fixture
@@ -373,9 +359,17 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dag
         yield instance
 
 
-def run(instance: dg.DagsterInstance, date: str | None = None, feed: str = "f") -> str:
-    job = DATED_AND_CUTS.resolve_job_def("cuts" if date is None else "dated")
-    return job.execute_in_process(instance=instance, partition_key=date, tags={FEED_TAG: feed}).run_id
+def run(
+    instance: dg.DagsterInstance, key: dg.AssetKey, date: str | None = None, *, feed: str | None = "f", job: str = "any"
+) -> str:
+    """A run of a job with an asset, with the tag of a feed."""
+
+    @dg.asset(key=key, partitions_def=None if date is None else DAYS)
+    def work() -> None: ...
+
+    loaded = dg.Definitions([work], jobs=[dg.define_asset_job(job, [work])], executor=dg.in_process_executor)
+    tags = {} if feed is None else {FEED_TAG: feed}
+    return loaded.resolve_job_def(job).execute_in_process(instance=instance, partition_key=date, tags=tags).run_id
 
 
 def run_ids(instance: dg.DagsterInstance) -> set[str]:
@@ -383,16 +377,16 @@ def run_ids(instance: dg.DagsterInstance) -> set[str]:
 
 
 def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    first = run(instance, "2026-06-01")
-    again, other_date = run(instance, "2026-06-01"), run(instance, "2026-06-02")
-    earlier_cut, cut, of_another = run(instance), run(instance), run(instance, feed="g")
+    first = run(instance, RAW, "2026-06-01")
+    again, other_date = run(instance, RAW, "2026-06-01"), run(instance, RAW, "2026-06-02")
+    earlier_cut, cut, of_another = run(instance, CUT), run(instance, CUT), run(instance, CUT, feed="g")
     assert delete_runs(instance, PRUNED, utc_now() - datetime.timedelta(days=1)) == (0, 0), "none is old enough"
 
     assert delete_runs(instance, PRUNED, utc_now()) == (3, 2)
     # The last cut is another feed's run here: it is the one that is shown.
     assert run_ids(instance) == {again, other_date, of_another}
-    assert instance.get_materialized_partitions(raw.key) == {"2026-06-01", "2026-06-02"}
-    assert instance.get_latest_materialization_event(checkpoint.key) is not None
+    assert instance.get_materialized_partitions(RAW) == {"2026-06-01", "2026-06-02"}
+    assert instance.get_latest_materialization_event(CUT) is not None
     gone = {first, earlier_cut, cut}
     left = [path for path in tmp_path.rglob("*") if any(run in str(path) for run in gone)]
     assert not left
@@ -401,36 +395,24 @@ def test_run_is_deleted_with_files_unless_shown(instance: dg.DagsterInstance, tm
 
 def test_shown_run_stays_where_keys_have_a_prefix(instance: dg.DagsterInstance, lake: TestLake) -> None:
     lake.configure(key_prefix=["company"])
-
-    @dg.asset(key=keys.current_key(lake.feed, TableName("d", "t")))
-    def current() -> None: ...
-
-    job = dg.Definitions(assets=[current], jobs=[dg.define_asset_job("j", [current])]).resolve_job_def("j")
-    first, last = (job.execute_in_process(instance=instance, tags={FEED_TAG: lake.name}).run_id for _ in range(2))
-    assert delete_runs(instance, lake.feed, utc_now()) == (1, 1)
-    assert first not in run_ids(instance) and last in run_ids(instance)
-    assert current.key.path[0] == "company"
+    key = keys.current_key(lake.feed, TableName("d", "t"))
+    _, last = (run(instance, key, feed=lake.name) for _ in range(2))
+    assert key.path[0] == "company" and delete_runs(instance, lake.feed, utc_now()) == (1, 1)
+    assert run_ids(instance) == {last}
 
 
 def test_runs_of_other_jobs_of_the_feed_are_deleted(instance: dg.DagsterInstance) -> None:
-    first, last = set[str](), set[str]()
-    for kind in ("maintenance", "compaction", "verify"):
-
-        @dg.asset(key=dg.AssetKey(["f", kind]))
-        def work() -> None: ...
-
-        job = dg.Definitions(assets=[work], jobs=[dg.define_asset_job(f"f_{kind}", [work])]).resolve_job_def(
-            f"f_{kind}"
-        )
-        for which in (first, last):
-            which.add(job.execute_in_process(instance=instance).run_id)
+    kinds = ("maintenance", "compaction", "verify")
+    _, last = (
+        {run(instance, dg.AssetKey(["f", kind]), feed=None, job=f"f_{kind}") for kind in kinds} for _ in range(2)
+    )
     assert delete_runs(instance, PRUNED, utc_now()) == (3, 3)
     assert run_ids(instance) == last
 
 
 def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) -> None:
     definitions = dagster_feed.build_retention([PRUNED], 1)
-    kept = {run(instance), run(instance)}
+    kept = {run(instance, CUT), run(instance, CUT)}
     done = definitions.resolve_job_def("cdc_prune_runs").execute_in_process(instance=instance)
     assert done.success and run_ids(instance) == {*kept, done.run_id}
     (schedule,) = definitions.schedules or []

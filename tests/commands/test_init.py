@@ -1,4 +1,4 @@
-"""`init`, `doctor` and `sample` as a new user runs them."""
+"""`init` and `doctor` as a new user runs them."""
 
 import base64
 import contextlib
@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,24 +13,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
 
 from cdc_lakehouse import config
-from cdc_lakehouse.assets.keys import partitions_of
-from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands import doctor
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sample.shop import write_history
-from cdc_lakehouse.sources.object_store import LocalStore, open_store
-from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from tests import LONG
 from tests.commands import call
 from tests.kit.data_sets import names
-from tests.kit.dumps import dump_of
-from tests.kit.hand_sinks import layout_with
 from tests.kit.kafka import MemoryTopic
-from tests.kit.truth import Truth
-from tests.sample.test_changefeed import contents
 
 
 @pytest.mark.parametrize("protocol", ["canal-json", "csv"])
@@ -55,24 +45,6 @@ def test_a_sink_is_read_as_it_was_written(protocol: str, data_sets: Path, here: 
             assert read == (*written, encoder["old_value"], encoder["header"]), name
         looked += 1
     assert looked > 10
-
-
-def test_a_dump_beside_the_log_is_found(data_sets: Path, here: Path) -> None:
-    """As `<prefix>/snapshot` and `<prefix>/incremental`, or where it is said to be."""
-    truth = Truth(data_sets / "canal-json" / "date_dirs")
-    dump_of(truth, 0, here / "shop" / "snapshot")
-    shutil.copytree(truth.dataset / "tree", here / "shop" / "incremental")
-    words = (["shop"], ["shop/incremental", "--dump", "shop/snapshot"])
-    for source in words:
-        result = call("init", "--source", *source, "--force")
-        assert result.exit_code == 0 and f"found a dump of dumpling at file://{here}/shop/snapshot" in result.output
-        found = config.load(here / "lakehouse.yaml").feeds[0].storage_sink
-        assert found.uri.endswith("/shop/incremental") and found.initial is not None
-        assert (found.initial.type, found.initial.uri) == ("dumpling", f"file://{here}/shop/snapshot")
-    (here / "shop" / "snapshot" / "metadata").unlink()
-    for source in words:
-        refused = call("init", "--source", *source, "--force")
-        assert refused.exit_code == 1 and "holds no finished dump" in refused.output
 
 
 def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -> None:
@@ -145,43 +117,3 @@ def test_doctor_names_a_java_that_is_missing(data_sets: Path, here: Path, monkey
     assert "`python -m cdc_lakehouse.lake.spark --archive-classes`" in said and "JAVA_HOME" in said
     outcomes = {each["part"]: each["outcome"] for each in json.loads(call("doctor", "--json").stdout)["findings"]}
     assert (outcomes["java"], outcomes["jars"]) == ("failed", "ok")
-
-
-# --- A sample changefeed ---
-
-
-def sample(directory: Path, *options: str) -> Result:
-    return call("sample", "--directory", str(directory), "--transactions", "40", *options)
-
-
-def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path) -> None:
-    result = sample(tmp_path / "demo", "--days", "2")
-    assert result.exit_code == 0, result.output
-    (feed,) = config.load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
-    store = open_store(feed.storage_sink.uri)
-    listing = list_sink(store, layout_with(feed.storage_sink.date_separator))
-    assert str(read_checkpoint(store, utc_now())) in result.stdout
-    assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
-    partitions = partitions_of(feed)
-    assert partitions is not None
-    dates = partitions.get_partition_keys(commit_time(read_checkpoint(store, utc_now())))
-    assert len(dates) == 2 and {file.feed_date for file in listing.data} == set(dates)
-
-
-def test_what_is_there_is_kept(tmp_path: Path) -> None:
-    sample(tmp_path)
-    (tmp_path / "lakehouse.yaml").write_text("mine")
-    before = contents(tmp_path)
-    result = sample(tmp_path, "--seed", "2")
-    assert result.exit_code == 0 and "kept" in result.stdout
-    assert contents(tmp_path) == before
-
-
-def test_json_says_what_was_written_and_each_batch(tmp_path: Path) -> None:
-    result = sample(tmp_path, "--json", "--follow", "--batches", "2", "--pause", "0.1")
-    first, *batches = map(json.loads, result.stdout.splitlines())
-    assert first["wrote"].pop("checkpoint_ts") < batches[0]["checkpoint_ts"] < batches[1]["checkpoint_ts"]
-    assert batches[1]["checkpoint_ts"] == read_checkpoint(LocalStore(tmp_path / "sink"), utc_now())
-    files = {"sink": str(tmp_path / "sink"), "configuration": str(tmp_path / "lakehouse.yaml")}
-    assert first == {"wrote": {**files, "transactions": 40}}
-    assert json.loads(sample(tmp_path, "--json").stdout) == {"wrote": {}}

@@ -16,6 +16,7 @@ import itertools
 import json
 import re
 import shlex
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -41,11 +42,13 @@ from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
 from tests.kit.dagster_feed import FAILURE_TAG, AlertSensor, checks, dates, ended, started, table_checks, tick
+from tests.kit.dumps import dump_of
 from tests.kit.golden_pages import normalized, plain
 from tests.kit.kafka import MemoryTopic, wait_at_most
 from tests.kit.leases import lease_of, take_on_a_lost_machine
 from tests.kit.receivers import http_receiver
 from tests.kit.scripted_lake import NOON, Rejected
+from tests.kit.truth import Truth
 from tests.kit.waiting import clock_at
 from tests.pipeline import Sink, lake_in
 from tests.sources.canal.servers import HandMadeCanal, binlog_of, serving, wire
@@ -146,6 +149,15 @@ class Session:
 
     def raw(self, name: str) -> str:
         return repr((self.directory / name).read_bytes())
+
+    def remove(self, name: str) -> None:
+        (self.directory / name).unlink()
+
+    def dump(self, dataset: str, place: str) -> None:
+        """The dump of a data set's tables as its log begins, and the log: `snapshot` and `incremental` of a folder."""
+        truth = Truth(self.data / dataset)
+        dump_of(truth, 0, self.directory / place / "snapshot")
+        shutil.copytree(truth.dataset / "tree", self.directory / place / "incremental")
 
     def refuse_changes(self) -> None:
         """The catalog of `init` lets tables be made, and not be changed, as where rights are missing."""
