@@ -20,8 +20,7 @@ _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 _GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
 _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 
-# Hadoop's own file system starts a `chmod` process for each file and directory that it creates; this one sets the mode
-# in Java.
+# Hadoop's own file system starts a `chmod` process for each file that it creates; this one sets the mode in Java.
 LOCAL_PACKAGES: Final = ("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)
 LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
@@ -51,8 +50,7 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
         case "s3":
             settings = storage.s3.of(Location.of(warehouse).bucket)
             region = settings.region
-            # PyArrow's own chain reads the environment, the default profile and the instance, and renews credentials
-            # from these.
+            # PyArrow's own chain reads environment, default profile and instance, and renews what it has from these.
             if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
                 # The import loads boto3, which is slow.
                 from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415

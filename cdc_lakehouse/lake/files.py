@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.puffin import MAGIC_BYTES
@@ -437,6 +437,7 @@ def read_rows(
         columns = {_field_id(each): (each.name, leaf) for each, leaf in zip(parquet.schema_arrow, leaves, strict=False)}
         wanted = [columns[each.field_id] for each in fields if each.field_id in columns]
         stored = [name for name, _ in wanted]
+        types = [schema_to_pyarrow(each.field_type, include_field_ids=False) for each in fields]
         ranges = [(columns[id][1], schema.find_type(id), ends) for id, ends in within.items() if id in columns]
         start = 0
         for number in range(parquet.num_row_groups):
@@ -449,7 +450,17 @@ def read_rows(
             size = sum(group.column(leaf).total_uncompressed_size for _, leaf in wanted)
             most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
             for batch in parquet.iter_batches(most, row_groups=[number], columns=stored, use_threads=False):
-                rows = _typed(batch, fields, position, dictionaries)
+                # Columns are found by id: a name with a dot selects more than its own column.
+                given = {_field_id(each): column for each, column in zip(batch.schema, batch.columns, strict=True)}
+                arrays: list[pa.Array] = []
+                for each, type in zip(fields, types, strict=True):
+                    values = given.get(each.field_id)
+                    if values is None:
+                        values = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
+                    as_it_is = values.type == type or each.name in dictionaries
+                    arrays.append(values if as_it_is else values.cast(type))
+                arrays.append(pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64)))
+                rows = pa.table(arrays, [*names, POSITION])
                 first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
                 if first < last:
                     live = np.ones(rows.num_rows, dtype=np.bool_)
@@ -499,23 +510,6 @@ def _raw_value(type: IcebergType, raw: Any) -> Any:
     return unscaled_to_decimal(unscaled, type.scale)
 
 
-def _typed(
-    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[str]
-) -> pa.Table:
-    # Columns are found by id: a name with a dot selects more than its own column.
-    by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
-    columns: list[pa.Array] = []
-    for each in fields:
-        type = schema_to_pyarrow(each.field_type, include_field_ids=False)
-        stored = by_id.get(each.field_id)
-        if stored is None:
-            stored = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
-        as_it_is = stored.type == type or each.name in as_dictionaries
-        columns.append(stored if as_it_is else stored.cast(type))
-    columns.append(pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64)))
-    return pa.table(columns, [*(each.name for each in fields), POSITION])
-
-
 # --- Writing ---
 
 
@@ -538,7 +532,14 @@ class DataFileWriter:
         repeated: Collection[str] = (),
     ) -> None:
         self._path, self._schema, self._properties, self._partition = path, schema, properties, partition
-        self._file_schema = _file_schema(schema)
+        # Unique names that every reader of Parquet accepts, as Iceberg's own writers make them.
+        fields: dict[str, NestedField] = {}
+        for each in schema.fields:
+            name = make_compatible_name(each.name)
+            while name in fields:
+                name = f"{name}_{each.field_id}"
+            fields[name] = NestedField(each.field_id, name, each.field_type, each.required)
+        self._file_schema = Schema(*fields.values())
         self._target = pa.schema(
             field.with_type(_TEXTS) if each.name in repeated else field
             for each, field in zip(schema.fields, schema_to_pyarrow(self._file_schema), strict=True)
@@ -564,12 +565,25 @@ class DataFileWriter:
         """Write rows. Their columns have names of the schema's fields and are cast to the fields' types; a field
         without a column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid
         for a value that does not fit."""
-        own, table = TableProperties, _complete(rows, self._schema, self._target)
+        given, own = by_name(rows), TableProperties
+        if unknown := given.keys() - {each.name for each in self._schema.fields}:
+            raise ValueError(f"the schema has no columns {sorted(unknown)}")
+        columns: list[pa.ChunkedArray | pa.Array] = []
+        for each, written in zip(self._schema.fields, self._target, strict=True):
+            values = given.get(each.name)
+            if values is None:
+                columns.append(pa.nulls(rows.num_rows, written.type))
+            elif written.type == _TEXTS:
+                if not pa.types.is_dictionary(values.type):
+                    values = values.cast(pa.string()).dictionary_encode()
+                columns.append(values.cast(_TEXTS).unify_dictionaries())
+            else:
+                columns.append(values if values.type == written.type else values.cast(written.type))
         # By count, and by size before encoding.
         most = int(self._properties.get(own.PARQUET_ROW_GROUP_LIMIT, own.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
         size = int(self._properties.get(own.PARQUET_ROW_GROUP_SIZE_BYTES, own.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT))
         group = max(1, min(most, size * rows.num_rows // max(1, rows.nbytes)))
-        self._writer.write_table(table, row_group_size=group)
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._target), row_group_size=group)
 
     def add(self, rows: pa.Table) -> None:
         self._added.append(rows)
@@ -589,8 +603,7 @@ class DataFileWriter:
         metadata: pq.FileMetaData = self._writer.writer.metadata
         size = self._stream.tell()
         self._stream.close()
-        # The metrics modes of single columns are wanted by the names that the file uses: PyIceberg takes one with a dot
-        # for a nested one.
+        # PyIceberg wants metrics modes by the names in the file: it takes a name with a dot for that of a nested one.
         mode, pairs = "write.metadata.metrics.column", zip(self._schema.fields, self._file_schema.fields, strict=True)
         names = {f"{mode}.{each.name}": f"{mode}.{written.name}" for each, written in pairs}
         modes = {names.get(key, key): value for key, value in self._properties.items()}
@@ -609,7 +622,7 @@ class DataFileWriter:
         self._stream.close()
 
 
-class DatedFiles:
+class DatedFiles(contextlib.AbstractContextManager["DatedFiles"]):
     """The data files that a task writes of a table that is partitioned by feed date: one at a time for each date, of at
     most `_BUFFERED_BYTES` in memory for all of them together. `written` are those that are complete, in the order in
     which they were closed, as JSON for Iceberg's `ContentFileParser`. An error deletes all of them."""
@@ -632,9 +645,6 @@ class DatedFiles:
         self._name = name or str(uuid.uuid4())
         self._paths: list[str] = []
         self._open: dict[str | None, DataFileWriter] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def add(self, date: str | None, rows: pa.Table) -> None:
         file = self._open.get(date)
@@ -731,42 +741,6 @@ def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
     return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
 
 
-def _file_schema(schema: Schema) -> Schema:
-    """Return the schema with unique names that every reader of Parquet accepts, as Iceberg's own writers make them."""
-    try:
-        return sanitize_column_names(schema)
-    except ValueError:
-        pass  # Two names become the same, which a schema cannot have.
-    fields: dict[str, NestedField] = {}
-    for each in schema.fields:
-        (clean,) = sanitize_column_names(Schema(each)).fields
-        name = clean.name
-        while name in fields:
-            name = f"{name}_{each.field_id}"
-        fields[name] = NestedField(each.field_id, name, clean.field_type, each.required)
-    return Schema(*fields.values())
-
-
-def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
-    """Return the rows with all columns of the schema, in its order, with the names and types of the file."""
-    given = by_name(rows)
-    unknown = given.keys() - {each.name for each in schema.fields}
-    if unknown:
-        raise ValueError(f"the schema has no columns {sorted(unknown)}")
-    columns: list[pa.ChunkedArray | pa.Array] = []
-    for each, written in zip(schema.fields, target, strict=True):
-        values = given.get(each.name)
-        if values is None:
-            columns.append(pa.nulls(rows.num_rows, written.type))
-        elif written.type == _TEXTS:
-            if not pa.types.is_dictionary(values.type):
-                values = values.cast(pa.string()).dictionary_encode()
-            columns.append(values.cast(_TEXTS).unify_dictionaries())
-        else:
-            columns.append(values if values.type == written.type else values.cast(written.type))
-    return pa.Table.from_arrays(columns, schema=target)
-
-
 def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
     """Compute the metrics of a data file, as in the JSON of `ContentFileParser`.
 
@@ -833,8 +807,7 @@ def delete_rows(
     file to the positions to delete.
 
     Returns the new delete files, and those that they replace, as JSON for Iceberg's `ContentFileParser`. A data file
-    has one delete file: the new one also holds the rows of the old ones, even when those are of version 2 and it is a
-    vector."""
+    has one delete file: the new one also holds the rows of the old ones, even a vector those of version 2."""
     touched = [file for file in files if deleted.get(file.path)]
     pool = ExecutorFactory.get_or_create()
     stored = pool.map(lambda file: read_deleted(io, file), touched)

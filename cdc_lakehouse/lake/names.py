@@ -142,11 +142,6 @@ ROWS_WRITTEN: Final = "cdc.rows-written"
 ROWS_REMOVED: Final = "cdc.rows-removed"
 
 
-def of_batch(batch: int) -> dict[str, str]:
-    """Return the summary of a commit of a batch."""
-    return {BATCH: str(batch)}
-
-
 def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
     """Return a snapshot's summary; empty when there is no snapshot."""
     return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties

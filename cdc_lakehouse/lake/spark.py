@@ -72,8 +72,7 @@ def jar_packages(config: LakeConfig) -> tuple[str, ...]:
 
 def jar_directory(config: LakeConfig) -> Path:
     """Return the directory that keeps a configuration's jars once they were fetched: below `CDC_LAKEHOUSE_JARS`, by
-    default the user's cache. When it exists, no resolver is used, so it can be copied to a machine without a
-    network."""
+    default the user's cache. When it exists, no resolver is used: it can be copied to where there is no network."""
     return _directory(jar_packages(config))
 
 

@@ -45,7 +45,7 @@ from cdc_lakehouse.lake.current.typed_rows import Plan, lake_columns, lake_name,
 from cdc_lakehouse.lake.faults import engine_fault
 from cdc_lakehouse.lake.files import FIRST_WITH_VECTORS, delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction, TagChanges
-from cdc_lakehouse.lake.names import DROPPED_TS, Identifier, of_batch
+from cdc_lakehouse.lake.names import DROPPED_TS, Identifier
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
@@ -340,9 +340,9 @@ def _plan(run: FeedRun, tables: CurrentTables, counts: feed_tables.EventEstimate
     stays = bool(state.row_count) and not changes.replaces_all_rows
     stored = update_tasks.StoredTable()
     if stays:
-        fields = {column.id: table.schema().find_field(column.name).field_id for column in state.columns}
-        files = live_files(table, [fields[column.id] for column in source.key if column.id in fields])
-        stored = update_tasks.StoredTable(tuple(files), table.schema(), fields, changes.applied_version)
+        own = {f"c{column.id}": column.name for column in state.columns}
+        ids = [table.schema().find_field(own[of]).field_id for of in (f"c{c.id}" for c in source.key) if of in own]
+        stored = update_tasks.StoredTable(tuple(live_files(table, ids)), table.schema(), own, changes.applied_version)
     # When a person discarded rows, tasks write what they can: whether the table continues without the rows is decided
     # once all of them are known.
     skips_rejected = feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names)
@@ -400,7 +400,7 @@ def _commit(run: FeedRun, batch: int, turn: _Turn) -> None:
         names.KEY: json.dumps([lake_name(column) for column in changes.table.key], ensure_ascii=False),
         names.COLUMNS: column_names({column.id: lake_name(column) for column in update.target.columns}),
     }
-    summary = {names.CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(batch)}
+    summary = {names.CHECKPOINT_TS: str(changes.checkpoint_ts), names.BATCH: str(batch)}
     if changes_rows:
         # It belongs to the newest snapshot: an upgrade alone makes none.
         any_row = changes.replaces_all_rows or update.emptied_now

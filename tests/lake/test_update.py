@@ -185,7 +185,8 @@ class Play:
         if self.stored_as is not None and self.rows:
             old, number = self.schema(self.stored_as), self.versions.index(self.stored_as)
             file = stored_file(self.directory / f"rows{self.runs}", old, pa.Table.from_pylist(self.rows))
-            stored = update_tasks.StoredTable((file,), old, {c.id: c.id for c in self.stored_as.columns}, number)
+            own = {f"c{column.id}": typed_rows.lake_name(column) for column in self.stored_as.columns}
+            stored = update_tasks.StoredTable((file,), old, own, number)
         own = tuple(column for id in now.key if (column := now.column(id)))
         source = update_tasks.FeedTable(product.Incarnation("d.t#1", tuple(self.versions)), own, self.format, 0)
         update = update_tasks.TableUpdate(

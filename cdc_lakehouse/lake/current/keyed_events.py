@@ -36,7 +36,7 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, LABELS, TEXTS, Co
 from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import pc, where
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, image_of, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.duckdb_sql import cast, query, text_literal
 from cdc_lakehouse.errors import TableHeldError, TransientError
@@ -57,8 +57,7 @@ _LABEL: Final = ColumnType("varchar")
 
 
 class KeyPart(NamedTuple):
-    """A column of a table's current key. `value_format` is None where the texts of events are used unchanged: each
-    value has one."""
+    """A column of a table's current key. `value_format` is None where each value has one text, that of events."""
 
     column: Column
     value_format: ValueFormat | None = None
@@ -179,8 +178,7 @@ class KeyedSpan:
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
-    """Return the least and the greatest commit-ts that an event of some spans can have; an empty range when there are
-    no spans."""
+    """Return the least and the greatest commit-ts that events of spans can have; without spans an empty range."""
     least, greatest = min((span.above + 1 for span in spans), default=0), max((span.upto for span in spans), default=-1)
     return least // 2, greatest // 2
 
@@ -202,7 +200,18 @@ class KeyedSpans:
             own = pc.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
             events = events.filter(own)
         stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
-        spans, span_of = self._found(events, stages)
+        # The spans for the names in the events, and for each event the index of its span, or -1.
+        spans, span_of = list[KeyedSpan](), np.full(events.num_rows, -1)
+        names, place = ["schema_name", "table_name"], pa.array(np.arange(events.num_rows))
+        named = events.select(names).append_column("place", place)
+        groups = named.group_by(names, use_threads=False).aggregate([("place", "list")])
+        for database, table, places in zip(*groups.columns, strict=True):
+            if own := self._by_name.get((database.as_py(), table.as_py())):
+                rows, ends = places.values.to_numpy(), np.array([span.upto for span in own])
+                number = np.searchsorted([span.above for span in own], stages[rows]) - 1
+                inside = (number >= 0) & (stages[rows] <= ends[number])
+                span_of[rows[inside]] = number[inside] + len(spans)
+                spans += own
         within = span_of >= 0
         events, stages, span_of = where(events, within), stages[within], span_of[within]
         width = np.array([len(span.key) for span in spans], np.int64)[span_of]
@@ -228,25 +237,6 @@ class KeyedSpans:
             key = _lists(parts.filter(moved), "old", width[moved.to_numpy()])
             now = pa.concat_tables([_keyed(count, {**same, "key": key}, {"upsert": False}), now])
         return now if self._earlier_of is None else key_deletes(now)
-
-    def _found(self, events: pa.Table, stages: np.ndarray[Any, Any]) -> tuple[list[KeyedSpan], np.ndarray[Any, Any]]:
-        """Return the spans for the names in the events, and for each event the index of its span, or -1."""
-        named = events.select(["schema_name", "table_name"])
-        names = named.append_column("place", pa.array(np.arange(events.num_rows)))
-        groups = names.group_by(named.column_names, use_threads=False).aggregate([("place", "list")])
-        found: list[KeyedSpan] = []
-        span_of = np.full(events.num_rows, -1)
-        for database, table, places in zip(*groups.columns, strict=True):
-            spans = self._by_name.get((database.as_py(), table.as_py()))
-            if spans is None:
-                continue
-            rows = places.values.to_numpy()
-            number = np.searchsorted([span.above for span in spans], stages[rows]) - 1
-            ends = np.array([span.upto for span in spans])
-            inside = (number >= 0) & (stages[rows] <= ends[number])
-            span_of[rows[inside]] = number[inside] + len(found)
-            found += spans
-        return found, span_of
 
 
 def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
@@ -329,7 +319,11 @@ def _path(span: KeyedSpan, part: int) -> str | None:
     """Return the JSON pointer to a part of the key; None when the key has fewer parts."""
     if part >= len(span.key):
         return None
-    return "/" + span.key[part][0].replace("~", "~0").replace("/", "~1")
+    return _pointer(span.key[part][0])
+
+
+def _pointer(name: str) -> str:
+    return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListArray:
@@ -369,8 +363,7 @@ def _keyed(count: int, columns: Mapping[str, Any], same: Mapping[str, Any]) -> p
 
 
 def key_deletes(keys: pa.Table) -> pa.Table:
-    """Return for each row (table_no, key) a keyed event that deletes the key before all events, so that a key without
-    an event is deleted."""
+    """Return for each row (table_no, key) a delete of the key before all events: a key without an event is deleted."""
     columns = {name: keys.column(name) for name in ("table_no", "key")}
     return _keyed(keys.num_rows, columns, {"stage": BEFORE_ALL, "upsert": False, "is_insert": False})
 
@@ -439,35 +432,31 @@ def keys_changed_above(
     reader = event_reader(lake, feed)
     if reader is None:
         return
-    wanted, types = set(names), [column.type for column, _ in key]
+    types = [column.type for column, _ in key]
+    wanted = pa.table([*zip(*names, strict=True)], ["schema_name", "table_name"])
     values = ", ".join(f"{value_parsing.value(f't{n}', kind, value_format)} AS v{n}" for n, kind in enumerate(types))
     parts = [
         in_row(value_text(f"v{n}", source_type, value_format.type_of(types[n]), value_format), form)
         for n, (_, source_type) in enumerate(key)
         if (form := FORMS.get(source_type.name)) is not None
     ]
-    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM key_texts)"
-    for events in reader.read(wanted, commit_ts + 1, END_TS):
-        columns = (events.column(name).to_pylist() for name in ("schema_name", "table_name", "commit_ts"))
-        images = zip(events.column("before").to_pylist(), events.column("after").to_pylist(), strict=True)
-        found = [
-            image_of(image)
-            for database, name, at, both in zip(*columns, images, strict=True)
-            if at > commit_ts and (database, name) in wanted
-            for image in both
-            if image is not None
-        ]
-        if found:
-            texts = {f"t{n}": [image.get(column.name) for image in found] for n, (column, _) in enumerate(key)}
-            of_keys = {name: pa.array(each, pa.string()) for name, each in texts.items()}
-            yield from sql.query(query, key_texts=pa.table(of_keys)).column("digest").to_pylist()
+    paths = (text_literal(_pointer(column.name)) for column, _ in key)
+    texts = ", ".join(f"json_extract_string(image, {path}) AS t{n}" for n, path in enumerate(paths))
+    images = (
+        "SELECT unnest([before, after]) AS image FROM events SEMI JOIN wanted USING (schema_name, table_name) "
+        f"WHERE commit_ts > {commit_ts}"
+    )
+    of_keys = f"SELECT {texts} FROM ({images}) WHERE image IS NOT NULL"
+    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM ({of_keys}))"
+    for events in reader.read(names, commit_ts + 1, END_TS):
+        for part in sql.slices(events):
+            yield from sql.query(query, events=part, wanted=wanted).column("digest").to_pylist()
 
 
 BLOCKS: Final = pa.schema(
     [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
 )
-"""A block for a task: the task's number, and either the block itself (`events`), or its file, offset and size in
-bytes."""
+"""A block for a task, by its number: the block itself (`events`), or its file, offset and size in bytes."""
 TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """The input of tasks, by their number: rows with a pickled `plan`, and blocks."""
 
@@ -554,7 +543,11 @@ def work_by_key(
         return [*work([plan for own in plans for plan in own], pa.concat_tables(events))]
     rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
     shares = shares_of(spark, reader)
-    with block_directory(spark) as directory:
+    # Through the disk that all tasks share; none when they run on several machines.
+    is_local, found = (spark.sparkContext.master or "").startswith("local"), os.environ.get("SPARK_LOCAL_DIRS")
+    disks = (found or spark.conf.get("spark.local.dir", None) or "").split(",")
+    temporary = functools.partial(tempfile.TemporaryDirectory, prefix="cdc-lakehouse-events-", dir=disks[0] or None)
+    with temporary() if is_local else contextlib.nullcontext() as directory:
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with errors_to_driver():
@@ -583,19 +576,6 @@ def work_in_task(work: Work[Any, _Result], batches: Iterable[pa.RecordBatch]) ->
                     sources.append(source.read_buffer(size))
         blocks = (pa.ipc.open_stream(each).read_all() for each in sources)
         yield from work(plans, pa.concat_tables([KEYED_EVENTS.empty_table(), *blocks]))
-
-
-@contextlib.contextmanager
-def block_directory(spark: SparkSession) -> Iterator[str | None]:
-    """Yield a directory for blocks on the disk that all tasks share, and remove it at the end; None when they run on
-    several machines."""
-    if not (spark.sparkContext.master or "").startswith("local"):
-        yield None
-        return
-    wanted = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None)
-    place = wanted.split(",")[0] if wanted else None
-    with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-events-", dir=place) as directory:
-        yield directory
 
 
 def together(tables: Iterable[pa.Table], most: int = _BLOCK_BYTES) -> Iterator[pa.Table]:

@@ -98,14 +98,12 @@ class CurrentTables:
         return Identifier(encode_namespace(namespace), encode_table(name.table))
 
     def parking_identifier(self, life: Incarnation, name: TableName) -> Identifier:
-        """Return the identifier of a table while another table has its name: between two renames, or when it was
-        dropped and its name reused."""
+        """Return the identifier of a table while another has its name: between two renames, or after it was dropped."""
         suffix = f"moving_{_digest(life.id)}" if life.dropped_ts is None else f"dropped_{life.dropped_ts}"
         return self._beside(name, suffix)
 
     def left_identifier(self, name: TableName, left_ts: int) -> Identifier:
-        """Return the identifier of a table that was renamed at `left_ts` to a name that the feed does not take, once
-        another table has its name."""
+        """Return the identifier of a table that was renamed out of the feed at `left_ts`, once another has its name."""
         return self._beside(name, f"renamed_{left_ts}")
 
     def _beside(self, name: TableName, suffix: str) -> Identifier:
@@ -147,8 +145,7 @@ class CurrentTables:
         return None
 
     def at(self, identifier: Identifier) -> TableState | None:
-        """Return the feed's table with an identifier; None when there is none, or one that is not the feed's or cannot
-        be read."""
+        """Return the table with an identifier; None when there is none, or it is not the feed's or cannot be read."""
         try:
             table = self.load(identifier)
             if table is None or not self._is_own(table) or names.INCARNATION not in table.properties:
@@ -259,8 +256,7 @@ def _state_of(identifier: Identifier, table: Table) -> TableState:
 
 def row_count(table: Table, snapshot: Snapshot | None) -> int:
     """Count the live rows of a snapshot, from summaries: a row is deleted only once. Version 2 deletes can remain for a
-    while after the rows of their data file were rewritten; for such tables the run that wrote the rows has recorded the
-    count."""
+    while after the rows of their data file were rewritten: for such tables runs have recorded the count."""
     counted, totals = _counted_rows(table, snapshot), summary_of(snapshot)
     summed = int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
     return summed if counted is None else counted

@@ -160,8 +160,7 @@ class Target:
         return found
 
     def default(self, column_id: int) -> tuple[str, tuple[ColumnType, ...]]:
-        """Return the literal of a column's value in rows that are older than the column, and the types that it passes
-        through."""
+        """Return the literal of a column's value in rows older than the column, and the types it passes through."""
         *_, (number, types) = self.types(column_id).items()
         first, form = self.versions[number].column(column_id), self.value_format
         assert first is not None
@@ -365,8 +364,7 @@ def initial_value(column: Column, value_format: ValueFormat) -> Any:
 
 
 def any_of(conditions: Iterable[str]) -> str:
-    """Return the condition that one of the conditions is true; false when there are none, or when none is known to be
-    true."""
+    """Return the condition that one of the conditions is true; false when none is, or none is known to be."""
     found = [condition for condition in conditions if condition != "false"]
     return f"coalesce(list_bool_or([{', '.join(found)}]), false)" if found else "false"
 
@@ -400,8 +398,7 @@ def row_images(events: pa.Table, version: TableVersion, wanted: set[int]) -> tup
 
 
 def _members(images: pa.ChunkedArray, names: set[str], known: set[str]) -> dict[str, Any] | None:
-    """Return the texts of members by name; None unless all images have each of the names once, and apart from these
-    only known names."""
+    """Return the texts of members by name; None unless all images have each of the names once and no unknown ones."""
     import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
 
     if images.null_count or not names:
@@ -531,8 +528,7 @@ def typed_rows(
 
 
 def events_of_keys(events: pa.Table, keys: pa.Table, join: str = "SEMI", by: Sequence[str] = ("key",)) -> pa.Table:
-    """Return the events with one of the keys, or (`ANTI`) with none of them, in their order. `by` are the columns that
-    are compared."""
+    """Return the events with one of the keys, or (`ANTI`) with none, in their order. The columns `by` are compared."""
     keyed = events.select([*by]).append_column("place", pa.array(np.arange(events.num_rows), pa.int64()))
     query = f"SELECT place FROM keyed {join} JOIN wanted USING ({', '.join(by)}) ORDER BY place"
     return events.take(sql.query(query, keyed=keyed, wanted=keys.select([*by])).column("place"))
@@ -610,15 +606,8 @@ _RANKS: Final = "".join(map(chr, range(1, len(_PUNCTUATION) + 1)))
 
 def _orders(text: str) -> list[str]:
     """Return what the orders of binary, *_bin, *_general_ci, *_unicode_ci and *_0900_* compare."""
-    marks = f"{text_literal(_PUNCTUATION)}, {text_literal(_RANKS)}"
-    padded = f"rtrim({text}, ' ')"
-    return [
-        text,
-        padded,
-        f"upper({padded})",
-        f"translate(lower({padded}), {marks})",
-        f"translate(lower({text}), {marks})",
-    ]
+    marks, padded = f"{text_literal(_PUNCTUATION)}, {text_literal(_RANKS)}", f"rtrim({text}, ' ')"
+    return [text, padded, f"upper({padded})", *(f"translate(lower({each}), {marks})" for each in (padded, text))]
 
 
 # What some collation takes for the same text: roman and Baltic ones do not tell i, j and y apart, or u, v and w.
@@ -812,8 +801,7 @@ def _evaluated(text: str, zone: datetime.tzinfo) -> str:
     if function != "unix_timestamp":
         return f"({_OF_DATES[function].format(cast(text_literal(moment.isoformat(' ')), 'timestamp'))})"
     moment = moment.replace(tzinfo=None)
-    # The seconds of the time that clocks of the zone show: of the first where they show it twice. A time that they skip
-    # is the end of the skip.
+    # Of a time that clocks of the zone show twice it is the first; one that they skip is the end of the skip.
     first, second = (int(moment.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first > second:  # The clocks are put forward between the two.
         between = range(second, first + 1)

@@ -143,8 +143,7 @@ class UpdatedTable:
 @dataclass(frozen=True)
 class FeedTable:
     """A table of a feed up to a commit-ts, where its life ends, and how its events become rows: the columns that
-    identify these, and how values are read. Events at or below `void_upto_ts` are ignored (a TRUNCATE, or rows that
-    moved to another key)."""
+    identify these, and how values are read. Events up to `void_upto_ts` are ignored (TRUNCATE, rows with a new key)."""
 
     life: Incarnation
     key: tuple[Column, ...]
@@ -195,12 +194,12 @@ class FeedTable:
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table when the update was planned: its files, its schema, and the field id of each source column by the
-    column's id. `version` is the number of the version that its rows were written under."""
+    """A table when the update was planned: its files, its schema, and the name in it of each source column `c<id>`,
+    which no name can be mistaken for. `version` is the number of the version that its rows were written under."""
 
     files: tuple[StoredFile, ...] = ()
     schema: Schema = field(default_factory=Schema, compare=False)  # An empty one equals none, not even another such.
-    fields: Mapping[int, int] = field(default_factory=dict[int, int])
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
     version: int = 0
 
 
@@ -255,11 +254,9 @@ class TableUpdate:
         return UpdatedTable(self.table_no, self.name, failure=failure)
 
     def stored_value(self, column: Column, target: Target | None = None) -> str:
-        """Return the value of a column in an existing row (`f<field id>`): the current one, or that
-        of another target."""
+        """Return the value of a column in an existing row: the current one, or that of another target."""
         target = target or self.target
-        if column.id in self.stored.fields:
-            value = f"f{self.stored.fields[column.id]}"
+        if (value := f"c{column.id}") in self.stored.columns:
             types = target.types(column.id)[self.stored.version]
         else:
             value, types = target.default(column.id)
@@ -273,8 +270,7 @@ def file_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class FileRewrite:
-    """Rewrites the rows of one file with the current values of their columns, without those at the positions of the
-    bitmap `deleted`."""
+    """Rewrites the rows of one file, but for those at positions in `deleted`, with the current values of columns."""
 
     update: TableUpdate
     file: StoredFile
@@ -343,8 +339,7 @@ def typed_beforehand(
     rows: Mapping[TableName, int],
 ) -> dict[int, UpdatedTable]:
     """Return what came of tables by the parts that were typed before the `updates` were planned, each with the update
-    that was expected: of tables that are as they were expected and have so many `rows`, each of another key. The files
-    of others are deleted."""
+    that was expected: of tables as expected, with so many `rows`, each of another key. Files of others are deleted."""
     made: dict[str, list[tuple[TableUpdate, UpdatedTable]]] = {}
     for expected, part in typed:
         made.setdefault(expected.location, []).append((expected, part))
@@ -369,8 +364,7 @@ def typed_beforehand(
 class TypingTask:
     """Types the rows of new tables, `updates` by (database, table), in one of the `tasks` that decode a dump, from the
     texts in hand: they need not be read again from `events`. A table in which anything is unusual, or for which memory
-    runs out, is given up, as is one that goes beyond the task's share of the `room`: the number of rows whose keys the
-    driver compares."""
+    runs out, is given up, as is one beyond the task's share of `room`, the number of rows whose keys are compared."""
 
     def __init__(
         self, updates: Mapping[tuple[str, str], TableUpdate], properties: Mapping[str, str], room: int, tasks: int
@@ -592,8 +586,7 @@ class _Task:
         the positions of existing rows of the keys.
 
         An event whose value cannot be read stays where the columns that decide are among the table's: it is rejected
-        afterwards. Raises `TableHeldError` where it is uncertain which rows were removed, and `DdlError` where that
-        cannot be evaluated."""
+        afterwards. Raises `TableHeldError` and `DdlError` where it is uncertain which rows were removed."""
         target, base = self._update.target, functools.partial(self._based, replaced) if replaced else None
         read_later = {column.id for column in target.columns}
         for each in self._update.emptied:
@@ -616,8 +609,7 @@ class _Task:
         return typed_rows.typed_rows(events, upserts, target, base)
 
     def _based(self, replaced: Mapping[str, BitMap64], folds: pa.Table, target: Target) -> pa.Table:
-        """Add the existing rows of the keys to folds, where they count, as `rows_of_fold` reads them. `replaced` are
-        the positions of these rows."""
+        """Add the existing rows of the keys, at the positions `replaced`, to folds, as `rows_of_fold` reads them."""
         update, base = self._update, self._stored_values(replaced, target)
         parts = [
             f"{value_parsing.value(f'folds.k{n}', key.type, update.target.value_format)} IS NOT DISTINCT FROM base.s{n}"
@@ -663,17 +655,17 @@ class _Task:
         ]
         keys = sql.query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
         conditions: list[str] = []
-        # The ends of the parts of the keys, by field id, where the files hold the same values.
-        between: dict[int, Range] = {}
+        # The ends of the parts of the keys, where the files hold the same values.
+        between: dict[str, Range] = {}
         for n, column in enumerate(update.key):
             collides = value_parsing.may_collide(column.type, update.target.value_format)
             operator = "IS NOT DISTINCT FROM" if collides else "="
             conditions.append(f"{update.stored_value(column)} {operator} keys.k{n}")
-            part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
+            part, name = keys.column(f"k{n}"), update.stored.columns.get(f"c{column.id}")
             comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
-            if field is not None and comparable and not part.null_count:
+            if name is not None and comparable and not part.null_count:
                 is_same = len(update.target.types(column.id)[update.stored.version]) == 1
-                between |= {field: tuple(pc.min_max(part).as_py().values())} if is_same else {}
+                between |= {name: tuple(pc.min_max(part).as_py().values())} if is_same else {}
         query = f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}"
         return self._grouped(self._of_stored(query, update.key, between, keys=keys))
 
@@ -687,7 +679,7 @@ class _Task:
         for file in stored.files:
             if file.path in positions:
                 wanted = np.array(positions[file.path].to_array(), dtype=np.int64)
-                for rows in self._read(file, [*stored.fields.values()]):
+                for rows in self._read(file, stored.columns):
                     own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
                     if own.num_rows:
                         parts = sql.query(f"SELECT {', '.join(keys)} FROM stored", stored=own)
@@ -702,11 +694,11 @@ class _Task:
         current: dict[str, Any] = {}
         changed: dict[str, tuple[str, Any, Sequence[ColumnType]]] = {}
         for name, column in wanted.items():
-            if (field := stored.fields.get(column.id)) is not None:
-                current[name] = given[f"f{field}"]
+            if (of := f"c{column.id}") in stored.columns:
+                current[name] = given[of]
                 # A partition that was emptied long ago has an older target than the rows.
                 types = target.types(column.id).get(stored.version, (column.type,))
-                type_now = iceberg_name(stored.schema.find_field(field).field_type)
+                type_now = iceberg_name(stored.schema.find_field(stored.columns[of]).field_type)
                 if len(types) > 1 or type_now != update.target.value_format.type_of(column.type):
                     changed[name] = "value", current[name], types
         values = typed_rows.converted([*changed.values()], update.target.value_format)
@@ -716,16 +708,15 @@ class _Task:
         return pa.table({name: current.get(name, defaults.get(column.id)) for name, column in wanted.items()})
 
     def _of_stored(
-        self, query: str, columns: Sequence[Column], between: Mapping[int, Range] | None = None, **relations: Any
+        self, query: str, columns: Sequence[Column], between: Mapping[str, Range] | None = None, **relations: Any
     ) -> pa.Table:
-        """Query `stored`, the live rows of files: `file_no`, `position`, `f<field id>` of columns; most rows outside
-        `between` are skipped."""
+        """Query `stored`, live rows of files: `file_no`, `position`, columns; most rows not `between` are skipped."""
         stored = self._update.stored
-        fields = [*dict.fromkeys(stored.fields[column.id] for column in columns if column.id in stored.fields)]
+        wanted = {of: stored.columns[of] for column in columns if (of := f"c{column.id}") in stored.columns}
 
         def batches() -> Iterator[pa.RecordBatch]:
             for place, file in enumerate(stored.files):
-                for rows in self._read(file, fields, between):
+                for rows in self._read(file, wanted, between):
                     numbered = rows.append_column("file_no", pa.array(np.full(rows.num_rows, place), pa.int64()))
                     yield from numbered.to_batches(_BATCH_ROWS)
 
@@ -736,15 +727,11 @@ class _Task:
         return sql.query(query, stored=rows, **relations)
 
     def _read(
-        self, file: StoredFile, fields: Sequence[int], between: Mapping[int, Range] | None = None
+        self, file: StoredFile, columns: Mapping[str, str], between: Mapping[str, Range] | None = None
     ) -> Iterator[pa.Table]:
-        """Read the live rows of a file with columns `f<field id>`, which no name of the source can be mistaken for, and
-        `position`."""
-        schema = self._update.stored.schema
-        names = {each.field_id: each.name for each in schema.fields}
-        ranges = {names[id]: ends for id, ends in (between or {}).items()}
-        for rows in read_rows(self._io, file, schema, [names[id] for id in fields], ranges):
-            yield rows.rename_columns([*(f"f{id}" for id in fields), POSITION])
+        """Read the live rows of a file with columns, by the names that they get, and `position`."""
+        for rows in read_rows(self._io, file, self._update.stored.schema, [*columns.values()], between):
+            yield rows.rename_columns([*columns, POSITION])
 
     def _grouped(self, found: pa.Table) -> dict[str, BitMap64]:
         stored = self._update.stored
@@ -757,22 +744,21 @@ class _Task:
     def rewrite(self, file: StoredFile, deleted: BitMap64, found: UpdatedTable) -> None:
         """Write the file's remaining rows with the current values of their columns."""
         update, stored = self._update, self._update.stored
-        old = stored.schema
         wanted = {lake_name(column): column for column in update.target.columns}
-        own = {*stored.fields.values()}
-        others = [field.field_id for field in old.fields if field.field_id not in own]
-        fields = [*stored.fields.values(), *others]
-        kept = {name: id for id in others if (name := update.schema.find_column_name(id)) not in {None, *wanted}}
+        own, names = {*stored.columns.values()}, {field.field_id: field.name for field in update.schema.fields}
+        others = [each for each in stored.schema.fields if each.field_id in names and each.name not in own]
+        kept = {f"f{id}": name for each in others if (name := names[id := each.field_id]) not in wanted}
+        columns = {**stored.columns, **{f"f{each.field_id}": each.name for each in others}}
         gone = np.array(deleted.to_array(), dtype=np.int64)
         written: DataFileWriter | None = None
-        for rows in self._read(file, fields):
+        for rows in self._read(file, columns):
             live = rows.filter(pa.array(~np.isin(rows.column("position").to_numpy(), gone)))
             if live.num_rows:
                 path = new_path(update.location, update.properties, ".parquet")
                 written = written or DataFileWriter(self._io, path, update.schema, update.properties)
                 values = self._values(live, wanted, update.target)
-                unchanged = [live.column(f"f{id}") for id in kept.values()]
-                written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept]))
+                unchanged = live.select([*kept]).columns
+                written.add(pa.table([*values.columns, *unchanged], [*wanted, *kept.values()]))
         if written is not None:
             found.rewritten.append(written.close())
 

@@ -258,8 +258,7 @@ def padded(value: str, column: ColumnType) -> str:
 
 
 def enum_label(index: str, column: ColumnType) -> str:
-    """Return the label of a 1-based index, the empty error value for 0, NULL for an index that the ENUM does not
-    have."""
+    """Return the label of a 1-based index, the empty error value for 0, NULL for an index beyond the labels."""
     label = f"{labels_literal(column.elements)}[{index}]"
     return when(f"{index} = 0", "''", when(f"{index} > 0", label))
 
@@ -402,8 +401,7 @@ def conversions(
     relation: str, types: Sequence[ColumnType], value_format: ValueFormat
 ) -> tuple[str, str, list[str], list[str]]:
     """Convert the column `v0` of a relation through the types of a column. Return a relation that has also the results,
-    the name of the last one, and the conditions that a value was lost and that it became a zero date, which the policy
-    makes NULL."""
+    the name of the last one, and the conditions that a value was lost, and that it became a zero date, here NULL."""
     lost: list[str] = []
     zeros: list[str] = []
     for place, (old, new) in enumerate(itertools.pairwise(types)):
@@ -420,8 +418,7 @@ def conversions(
 
 
 def _is_no_date(text: str) -> str:
-    """Return the condition that a server makes a text without a moment a zero date, and not the date it begins
-    with."""
+    """Return the condition that a server makes a text without a moment a zero date, not the date it begins with."""
     return f"({matches(text, _MARKED)} OR regexp_matches({text}, {text_literal(_NO_DAY)}))"
 
 
@@ -494,8 +491,7 @@ def _fitted_number(exact: str, is_negative: str, new: ColumnType, target: str) -
 
 
 def _real(value: str, old: ColumnType, new: ColumnType) -> str:
-    """Return a DOUBLE as a floating-point number of a type: FLOAT(M,D) and DOUBLE(M,D) hold D digits after the
-    point."""
+    """Return a DOUBLE as a number of a type: FLOAT(M,D) and DOUBLE(M,D) hold D digits after the point."""
     most, digits = _LARGEST[new.name], new.scale
     if digits is not None:
         # MySQL rounds a value when it is written, and shows one that it does not write again with fewer digits.

@@ -86,8 +86,7 @@ class Checkpoints:
         return sorted((CutRow(**row) for row in self._table.read(where=named)), key=lambda row: row.checkpoint_ts)
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
-        """Publish a cut in one commit. It replaces a newest cut with the same checkpoint-ts (after a backfill, or when
-        a table is no longer held)."""
+        """Publish a cut in one commit, in place of a newest one with the same checkpoint-ts (a backfill, a release)."""
         properties = {
             CHECKPOINT_TS: str(cut.checkpoint_ts),
             BATCH: str(cut.batch),
@@ -105,8 +104,7 @@ class Checkpoints:
         return set(pc.unique(rows["snapshot_id"]).to_pylist()) - {None}
 
     def show_instead(self, database: str, table: str, snapshots: dict[int, int]) -> bool:
-        """Replace snapshots of a table in the newest cut, by `snapshots` (old to new), which have the same rows. Return
-        whether the cut changed."""
+        """Replace `snapshots` (old to new, of the same rows) of a table in the newest cut; return whether it did."""
         cut = self.last()
         rows = self.rows(cut.checkpoint_ts) if snapshots else []
         of_table = [row for row in rows if (row.database, row.table) == (database, table)]

@@ -136,8 +136,7 @@ COUNTS: Final = pa.schema([
     *(EVENTS.field(name) for name in ("segment", "schema_name", "table_name")),
     *((name, pa.int64()) for name in ("events", "inserts", "updates", "deletes", "min_commit_ts", "max_commit_ts")),
 ])  # fmt: skip
-"""Events by segment and table, by operation, and the range of their commit-ts: a range of a topic holds rows of many
-tables."""
+"""Events by segment and table (a range of a topic holds many), by operation, and the range of their commit-ts."""
 
 
 def summed(counts: pa.Table, *by: str) -> list[dict[str, Any]]:
@@ -220,8 +219,7 @@ class Events:
     def decode(
         self, files: Sequence[SegmentFile], read: Read, decode: Decode, typing: Callable[[int], Any] | None = None
     ) -> DecodedFiles:
-        """Decode files. `typing` begins what each of so many tasks makes of rows beside events (see
-        `update_tasks.TypingTask`)."""
+        """Decode files. `typing` begins what each of so many tasks makes of rows beside events (`TypingTask`)."""
         is_small = fits_driver([file.ref.size for file in files])
         groups = [[*files]] if is_small else _groups(files, self._spark().sparkContext.defaultParallelism)
         begun = None if typing is None else functools.partial(typing, len(groups))
@@ -278,8 +276,7 @@ class Events:
     def _deleted(
         self, table: Table, again: Sequence[Segment], data_files: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """Write deletion vectors for the events that the new ones in `data_files` replace; return them, and the ones
-        that they replace."""
+        """Write deletion vectors for events that those in `data_files` replace; return them, and those they replace."""
         wanted = pa.array(sorted(segment.segment for segment in again))
         other = pa.array([segment.segment for segment in again if has_other_content(segment)], pa.large_string())
         transactions = [pa.table({"segment": pa.array([], pa.large_string()), "commit_ts": pa.array([], pa.int64())})]
@@ -380,8 +377,7 @@ Decode = Callable[[Any, Any], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A segment that is a file: the location of its content (`ref`), and what its decoder needs (`context`). Tasks can
-    share it by its `pieces`."""
+    """A segment that is a file: its content's location, and what its decoder needs. Tasks can share it by `pieces`."""
 
     segment: Segment
     ref: SegmentRef
@@ -479,8 +475,7 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
 
 
 def fits_driver(sizes: Sequence[int]) -> bool:
-    """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take longer than the
-    work."""
+    """Whether the driver works on segments of these sizes, in bytes: a job would take longer than the work."""
     return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
 
 

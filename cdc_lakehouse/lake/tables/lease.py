@@ -32,8 +32,7 @@ from cdc_lakehouse.lake.tables.small_table import commit, create
 LEASE: Final = datetime.timedelta(seconds=120)
 """The duration of a lease that is not renewed."""
 MAINTENANCE: Final = "maintenance-"
-"""The prefix of the names of maintenance's runs. Maintenance holds the feed for one table at a time, so runs wait for
-it."""
+"""The prefix of the names of maintenance's runs, which hold the feed for one table at a time: runs wait for them."""
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _LOOK_SECONDS: Final = 0.5
 _RENEWALS: Final = 4
@@ -141,8 +140,7 @@ class Lease:
         before, new = _holder(self._table), replace(self._holder, expires_at=expires_at, released=released)
 
         def stands(now: Table) -> bool:
-            # Another writer's maintenance leaves the lease as it is; and the catalog may have a commit of which it did
-            # not say so.
+            # Another writer's maintenance leaves the lease as it is; and the catalog may have an unanswered commit.
             holder = _holder(now)
             return holder == before or (holder is not None and (holder.run, holder.process) == (new.run, new.process))
 
@@ -156,8 +154,7 @@ def take_when_free(
     lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime], patience: datetime.timedelta,
     waits_for: Callable[[Holder], bool] = lambda _: True,
 ) -> Lease:  # fmt: skip
-    """Take the lease of a feed, waiting up to `patience` for holders for which `waits_for` is true. Raises as
-    `Lease.take` does."""
+    """Take the lease of a feed as `Lease.take` does, and wait up to `patience` for holders that `waits_for` names."""
     end = time.monotonic() + patience.total_seconds()
     while True:
         lease = Lease(lake, feed, run, clock)

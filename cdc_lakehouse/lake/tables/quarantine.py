@@ -106,8 +106,7 @@ class Quarantine:
         self.rows = [*rows, *new]
 
     def redeliver(self, messages: Mapping[str, str], now: datetime.datetime) -> None:
-        """Set the open rows with these ids to redelivered; `messages` say by id where they came again. One commit, none
-        when there are no ids."""
+        """Set open rows with these ids to redelivered, in one commit; `messages` say by id where they came again."""
         state = {"state": "redelivered", "resolved_at": now}
         self._change("open", messages, lambda row: {**state, "message": messages[row.id]})
 
@@ -168,8 +167,7 @@ def _identity(row: Rejected) -> tuple[str, int, str, bytes | None, int]:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A decision about a table, with the name that it had then. A `hold` keeps it as it is, for a `reason`, until a
-    person releases it. A `rewrite` allows statements with a commit-ts at or below `commit_ts`, which the policy would
-    hold."""
+    person releases it. A `rewrite` allows statements up to `commit_ts` that the policy would hold."""
 
     kind: Literal["hold", "rewrite"]
     incarnation: str

@@ -41,7 +41,7 @@ from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO, of_batch
+from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO
 from cdc_lakehouse.lake.tables.small_table import commit, create
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LandedSegment:
-    """A range of offsets that is in `records`: from `start` to before `end`. `dates` are its feed dates. `late_before`
-    is as in `PartitionSummary`."""
+    """Offsets in `records`, from `start` to before `end`, with feed dates. `late_before`: see `PartitionSummary`."""
 
     partition: LogPartition
     start: int
@@ -296,7 +295,7 @@ class RecordCommits:
         for each in segments:
             whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
             whole[1] = each.end
-        about = {**of_batch(batch), OFFSETS: json.dumps(offsets)} if offsets else {}
+        about = {BATCH: str(batch), OFFSETS: json.dumps(offsets)} if offsets else {}
 
         def stands(now: Table) -> bool:
             return state_of(now) == before  # Another writer may be maintenance, which lands nothing.
@@ -323,8 +322,7 @@ def append(
 ) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
     """Land as many of the pending offsets as a run takes as the batch with this number, which must be above all earlier
     ones; return its segments, and the faults that limited it. When there is nothing to land, nothing is committed.
-    `spark` is only called when there is work for several tasks. Raises `ConcurrentRunError` when another run has landed
-    something meanwhile."""
+    `spark` is only called for several tasks. Raises `ConcurrentRunError` when another run has landed something."""
     commits, source = RecordCommits(lake, feed.name), feed.kafka
     table = lake.load(commits.identifier)
     state = state_of(table)
@@ -393,9 +391,8 @@ _READ: Final = ("feed_date", "topic", "partition", "offset", "timestamp", "key",
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """The records of a partition that landed with a batch, from the offset `start` on, and the records from offset
-    `before` up to `start`, which landed with batch `since` or later and are read with them. `bytes` is their
-    approximate size."""
+    """The records of a partition that landed with a batch, from the offset `start` on, and those from `before` up to
+    `start`, which landed with batch `since` or later and are read with them. `bytes` is about their size."""
 
     partition: LogPartition
     batch: int

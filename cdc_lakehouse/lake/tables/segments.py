@@ -16,6 +16,7 @@ The rows are read as an Arrow table and queried; a `Segment` is only made for th
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import itertools
 import json
@@ -199,14 +200,11 @@ class Segments:
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "segments", SCHEMA)
-        self._rows: pa.Table | None = None
 
-    @property
+    @functools.cached_property
     def rows(self) -> pa.Table:
         """All rows, with the columns of `SCHEMA`."""
-        if self._rows is None:
-            self._rows = self._table.scan().combine_chunks()
-        return self._rows
+        return self._table.scan().combine_chunks()
 
     @property
     def batch(self) -> int:
@@ -226,19 +224,20 @@ class Segments:
         """Count the segments that have landed and are not decoded. Data files without any are not read."""
         return len(self._table.scan(["state"], {"state": [LANDED]}))
 
+    def _column(self, name: str) -> pa.ChunkedArray:
+        """Return one column; no other is read for it."""
+        return (self.rows if "rows" in vars(self) else self._table.scan([name]))[name]
+
     def dates(self) -> list[str]:
-        """Return the feed dates that have segments. No other column is read."""
-        rows = self._table.scan(["feed_date"]) if self._rows is None else self._rows
-        return pc.unique(pc.drop_null(rows["feed_date"])).to_pylist()
+        """Return the feed dates that have segments."""
+        return pc.unique(pc.drop_null(self._column("feed_date"))).to_pylist()
 
     def read_one_by_one(self) -> int:
-        """Return the number of records that were read one by one. No other column is read."""
-        rows = self._table.scan(["strict"]) if self._rows is None else self._rows
-        return pc.sum(rows["strict"]).as_py() or 0
+        """Return the number of records that were read one by one."""
+        return pc.sum(self._column("strict")).as_py() or 0
 
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
-        """Return the segments of a kind that landed and are not decoded (by a run that ended early, or not yet), by
-        batch in order."""
+        """Return the segments of a kind that landed and are not decoded, or not yet, by batch in order."""
         rows = self.select((pc.field("state") == LANDED) & (pc.field("kind") == kind))
         by_batch = itertools.groupby(sorted(rows, key=lambda row: row.batch), key=lambda row: row.batch)
         return {batch: list(segments) for batch, segments in by_batch}
@@ -286,8 +285,8 @@ class Segments:
             counts |= {"segment": f"{_SUMMARY_PREFIX}{name}", "kind": SUMMARY, "state": DECODED}
             summaries.append(Segment(database=database, table=table, **counts))
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
-        self._rows = pa.concat_tables([others, as_rows(summaries)])
-        self._table.write(self._rows, replacing=ALL)
+        self.rows = pa.concat_tables([others, as_rows(summaries)])
+        self._table.write(self.rows, replacing=ALL)
 
     def summarized(self) -> dict[TableName, Segment]:
         """Return the summaries of files, by the table that the source's paths name."""
@@ -297,7 +296,7 @@ class Segments:
     def _write(self, written: Sequence[Segment], replacing: Where | None) -> None:
         self._table.write(as_rows(written), replacing=replacing)
         others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
-        self._rows = pa.concat_tables([others, as_rows(written)])
+        self.rows = pa.concat_tables([others, as_rows(written)])
 
     def _are(self, segments: Iterable[str]) -> Any:
         return pc.is_in(self.rows["segment"], value_set=pa.array(segments, pa.string()))
@@ -341,8 +340,7 @@ def table_versions(rows: pa.Table) -> list[tuple[str, TableName, int]]:
 
 @dataclass(frozen=True, slots=True)
 class IndexGap:
-    """Missing file numbers in a directory (of a dispatcher, where there are several), limited to the first ones, and
-    the directory's table."""
+    """The first missing file numbers of a directory's table (of a dispatcher, where there are several)."""
 
     directory: str
     dispatcher: str | None
@@ -443,8 +441,7 @@ class SourceFiles:
         return self.store.head(ref.path, size, etag=ref.etag)
 
     def unreadable(self, segments: Sequence[Segment]) -> dict[str, str]:
-        """Return the segments that cannot be read or have changed, with the reasons; the next listing reports changed
-        ones."""
+        """Return why segments cannot be read or have changed; the next listing reports changed ones."""
         return _faults(lambda segment: self.head(segment, 1), segments, _READ_AT_ONCE)
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
@@ -453,8 +450,7 @@ class SourceFiles:
 
 
 class Archive(SourceFiles):
-    """Keeps copies of the segments in the warehouse, below `cdc_{feed}/archive`: one file for each version of a
-    content."""
+    """Keeps copies of segments in the warehouse, below `cdc_{feed}/archive`: a file for each version of a content."""
 
     def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
         super().__init__(open_store(lake.location(), lake.storage))

@@ -137,8 +137,7 @@ def commit(
 
 
 class _Transaction(Transaction):
-    """A transaction that caches its metadata: PyIceberg copies all of it at each access, which is most of a commit's
-    time."""
+    """A transaction that caches its metadata: PyIceberg copies it at each access, which is most of a commit's time."""
 
     _copied: tuple[object, TableMetadata] | None = None
 
@@ -160,8 +159,7 @@ class _Overwrite(_OverwriteFiles):
 
 
 def _expire(transaction: Transaction, keep: int) -> list[Snapshot]:
-    """Expire the oldest snapshots once there are half as many more than are kept: looking for orphans at each commit
-    costs more than it frees."""
+    """Expire the oldest snapshots once there are half as many more than are kept: looking for orphans takes time."""
     least = max(1, keep // 2)
     if len(transaction._table.metadata.snapshots) < keep + least - 1:
         return []  # What this commit adds is one more.
@@ -179,8 +177,7 @@ def _expire(transaction: Transaction, keep: int) -> list[Snapshot]:
 def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
     """Delete the files that only expired snapshots reference, as far as they can be read and deleted."""
     with contextlib.suppress(OSError):
-        # Each commit builds on the one before: what an expired snapshot shares with any later one is also in the next
-        # one.
+        # Each commit builds on the one before: what an expired snapshot shares with any later one, the next one has.
         left = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
         needed, manifests = _files(table.io, {each.snapshot_id: each for each in (left[0], left[-1])}.values(), set())
         orphans, _ = _files(table.io, expired, manifests)

@@ -56,8 +56,7 @@ _PLACE: Final = ["topic", "partition"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The progress of a partition. Rows after `ended_ts` belong to an incomplete transaction; it is None when messages
-    do not mark transactions."""
+    """The progress of a partition. Rows after `ended_ts` are of an open transaction; None when messages mark none."""
 
     last_ts: int
     watermark: int
@@ -103,8 +102,7 @@ class Signals:
         return pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
 
     def summarize(self, before: int) -> None:
-        """Replace the outdated positions by one for each partition, in one commit; those batches must not be decoded
-        again."""
+        """Replace the outdated positions by one a partition, in one commit: those batches are not decoded again."""
         if not self.outdated(before):
             return
         older = pc.field("batch") < before
@@ -202,8 +200,7 @@ def _positions(rows: pa.Table) -> dict[tuple[str, int], tuple[int, Position]]:
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
     """Leave out columns that repeat the previous ones of their topic, in this batch or an earlier one, with no
-    statement in between, and tables that were already left out. Otherwise every partition of every batch would describe
-    every table."""
+    statement in between, and tables already left out. Otherwise each partition of each batch would describe all."""
     signals = list(signals)
     stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
