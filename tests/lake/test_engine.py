@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import duckdb
 import pyarrow.fs
@@ -103,7 +104,7 @@ def test_two_processes_open_a_new_catalog_at_once(tmp_path: Path) -> None:
 
 
 def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock may pass."""
+    """A lock may pass, as may a lost connection."""
     monkeypatch.setattr(lake_catalog, "SQLITE_TIMEOUT_SECONDS", 0)
     database = tmp_path / "catalog.db"
     with sqlite3.connect(database) as other:
@@ -122,18 +123,10 @@ def test_catalog_that_is_locked_or_spoiled_later_is_named(tmp_path: Path, monkey
     database.write_bytes(b"no database at all" * 1000)
     with pytest.raises(ConfigurationError, match=r"lake\.catalog\.uri: the database cannot be used"):
         lake.ensure_namespace("last")
-
-
-def test_catalog_whose_connection_is_lost_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = lake_at(tmp_path)
-
-    def is_closed(*_: object) -> None:
-        raise sqlite3.InterfaceError("connection already closed")
-
-    _ = lake.catalog
-    monkeypatch.setattr(getattr(sql_catalog, "_Connection"), "wait", is_closed)  # noqa: B009
+    closed = Mock(side_effect=sqlite3.InterfaceError("connection already closed"))
+    monkeypatch.setattr(getattr(sql_catalog, "_Connection"), "wait", closed)  # noqa: B009
     with pytest.raises(CatalogUnreachableError, match=r"does not answer \(InterfaceError\)"):
-        lake.ensure_namespace("shop")
+        lake.ensure_namespace("lost")
 
 
 def test_wait_for_locked_catalog_is_reported(
@@ -264,6 +257,7 @@ def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine
 
 
 def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the database refuses is not there."""
     first, second = (lake_at(tmp_path) for _ in range(2))
     asks = second.catalog.namespace_exists
 
@@ -275,81 +269,48 @@ def test_namespace_created_by_another_feed_is_used(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(second.catalog, "namespace_exists", asks_too_early)
     second.ensure_namespace("shop")
     assert second.catalog.list_namespaces() == [("shop",)]
-
-
-def test_namespace_that_the_database_refuses_is_not_there(tmp_path: Path) -> None:
-    lake = lake_at(tmp_path)
-    assert lake.catalog.list_namespaces() == []
+    refuse = "CREATE TRIGGER t BEFORE INSERT ON iceberg_namespace_properties BEGIN SELECT RAISE(ABORT, 'no'); END"
     with sqlite3.connect(tmp_path / "catalog.db") as other:
-        other.execute(
-            "CREATE TRIGGER refuse BEFORE INSERT ON iceberg_namespace_properties BEGIN SELECT RAISE(ABORT, 'no'); END"
-        )
+        other.execute(refuse)
     with pytest.raises(IntegrityError, match="no"):
-        lake.ensure_namespace("shop")
+        first.ensure_namespace("other")
 
 
 # --- Items of a job at which Spark fails ---
 
-_CRASH = PySparkException("Python worker exited unexpectedly (crashed)")
+FAILURES: dict[str, Exception] = {
+    "crash": PySparkException("Python worker exited unexpectedly (crashed)"), "bug": KeyError("a bug"),
+    "memory": MemoryError("malloc"), "memory of DuckDB": duckdb.OutOfMemoryException("Out of Memory Error"),
+}  # fmt: skip
 
 
-class Engine:
-    """Spark as far as it is asked whether it answers."""
-
-    def __init__(self, *, answers: bool = True) -> None:
-        self._answers = answers
-
-    def range(self, _count: int) -> "Engine":
-        return self
-
-    def mapInArrow(self, *_: Any) -> "Engine":  # noqa: N802 - Spark's name.
-        return self
-
-    def collect(self) -> list[int]:
-        if not self._answers:
-            raise ConnectionError
-        return [0]
-
-
-_OUT_OF_MEMORY = duckdb.OutOfMemoryException("Out of Memory Error")
-
-
-@pytest.mark.parametrize(
-    ("items", "bad", "found", "times", "error", "answers"),
-    [
-        *(("abcde", bad, bad, 9, _CRASH, True) for bad in ("a", "e", "bc", "ace", "")),
-        ("a", "a", "a", 9, _CRASH, True),
-        ("abc", "b", "b", 9, MemoryError("malloc"), True),
-        ("abc", "b", "b", 9, _OUT_OF_MEMORY, True),
-        # Another try works.
-        ("abc", "b", "", 1, _CRASH, True),
-        ("a", "a", "", 1, _CRASH, True),
-        # No item is to blame: the error is raised.
-        ("abc", "abc", None, 9, _CRASH, True),
-        ("a", "a", None, 9, _CRASH, False),
-        ("abc", "abc", None, 9, MemoryError("malloc"), True),
-        ("abc", "b", None, 1, KeyError("a bug"), True),  # Not looked into.
-    ],
-)
-def test_items_at_which_spark_fails_alone_are_found(
-    items: str, bad: str, found: str | None, times: int, error: Exception, answers: bool
-) -> None:
-    """Of a job that fails so often where a bad one is among its items."""
-    left, done = dict.fromkeys(bad, times), list[str]()
+def isolated(line: str) -> str:
+    """`items | those at which a job with them fails, how often | its error`, and `away` where Spark does not answer."""
+    items, bad, error, *is_away = (part.strip() for part in line.split("|"))
+    (bad, times), done, raised, engine = bad.split(" "), list[str](), FAILURES[error], MagicMock()
+    engine.range.return_value.mapInArrow.return_value.collect.side_effect = [ConnectionError if is_away else [0]] * 99
+    left = dict.fromkeys(bad.strip("-"), int(times))
 
     def job(part: Sequence[str]) -> None:
         for item in part:
             if left.get(item, 0) > 0:
                 left[item] -= 1
-                raise error
+                raise raised
         done.extend(part)
 
-    engine: Any = Engine(answers=answers)
-    with contextlib.nullcontext() if found is not None else pytest.raises(type(error)):
+    try:
         failed = faults.run_isolated(lambda: engine, items, job)
-        assert "".join(items[index] for index in failed) == found
-        assert sorted(done) == sorted({*items} - {*(found or "")})
-        assert error is not _CRASH or all("a Python worker ended" in reason for reason in failed.values())
+    except type(raised):
+        return "raised"
+    found = "".join(items[index] for index in failed)
+    assert sorted(done) == sorted({*items} - {*found})
+    assert error != "crash" or all("a Python worker ended" in reason for reason in failed.values())
+    return found or "none"
+
+
+@pytest.mark.parametrize("case", read_cases(CASES / "isolated.txt"), ids=str)
+def test_items_at_which_spark_fails_alone_are_found(case: Case, update: bool) -> None:
+    case.compare([*map(isolated, case.own)], update=update)
 
 
 # --- How Spark starts ---
