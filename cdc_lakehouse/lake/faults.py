@@ -91,7 +91,9 @@ def engine_errors() -> Iterator[None]:
     except CdcError:
         raise
     except Exception as error:
-        fault = engine_fault(error) or (_of_warehouse(error) if isinstance(error, OSError) else None)
+        fault = engine_fault(error)
+        if fault is None and isinstance(error, OSError):
+            fault = _of_warehouse(error)
         if fault is None and isinstance(error, spark_errors()):
             fault = _spark_failed(error)
         if fault is None:

@@ -198,30 +198,21 @@ class Cuts:
     """Each step is another run's."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._run = directory, runs(own.Checkpoints, directory)
+        self._directory, self.run = directory, runs(own.Checkpoints, directory)
+
+    def hours(self, count: int) -> datetime.datetime:
+        return NOON + count * HOUR
 
     def row(self, table: str, rows: int = 1, snapshot: int | None = 2**62, *, hours: int = 0) -> own.CutRow:
-        return own.CutRow(0, "d", table, snapshot, rows, NOON + hours * HOUR)
+        return own.CutRow(0, "d", table, snapshot, rows, self.hours(hours))
 
     def publish(self, at: int, *rows: own.CutRow, **cut: Any) -> None:
-        run = self._run()
+        run = self.run()
         run.publish(own.Cut(at, **cut), [replace(row, checkpoint_ts=at) for row in rows])
-        assert (run.last(), shown_cuts(run)) == (self._run().last(), shown_cuts(self._run()))
-
-    def last(self) -> own.Cut:
-        return self._run().last()
+        assert (run.last(), shown_cuts(run)) == (self.run().last(), self.cuts())
 
     def cuts(self) -> str:
-        return shown_cuts(self._run())
-
-    def forget(self, hours: int, *, dry_run: bool = False) -> int:
-        return self._run().forget(NOON + hours * HOUR, dry_run=dry_run)
-
-    def named(self, hours: int) -> set[int]:
-        return self._run().named_snapshots(NOON + hours * HOUR)
-
-    def show_instead(self, old: int, new: int) -> bool:
-        return self._run().show_instead("d", "t", {old: new})
+        return shown_cuts(self.run())
 
     def rewrite(self) -> str:
         rewrite(stored(self._directory, "checkpoints"))

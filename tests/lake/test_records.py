@@ -35,16 +35,14 @@ LAST_MS = 253_402_300_799_999
 times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
 
 
-def messages(timestamps: list[tuple[int, int]], **columns: Any) -> Messages:
-    count = len(timestamps)
-    keys, values, headers = (columns.get(name, [None] * count) for name in ("keys", "values", "headers"))
-    where = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1)
-    return Messages(where, list(range(100, 100 + count)), timestamps, keys, values, headers, 0)
-
-
-def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
-    found = []
-    for date, batch in table.RecordRows(zone, separator, 7).of(what):
+def rows(
+    timestamps: list[tuple[int, int]], zone: str = "UTC", separator: DateSeparator = "day"
+) -> list[dict[str, Any]]:
+    """Of messages with these timestamps, each a kind and a time."""
+    count, found = len(timestamps), list[dict[str, Any]]()
+    where, nothing = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1), [None] * count
+    messages = Messages(where, [*range(100, 100 + count)], timestamps, nothing, nothing, nothing)
+    for date, batch in table.RecordRows(zone, separator, 7).of(messages):
         assert set(batch.column("feed_date").to_pylist()) == {date}
         found += batch.to_pylist()
     return sorted(found, key=lambda row: row["offset"])
@@ -54,7 +52,7 @@ def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") ->
 @example([562_130_000_000, 562_130_070_000, 562_133_700_000], "America/St_Johns")  # Set back at 00:01, 1987-10-25.
 @example([63_593_070_000, 63_593_069_999], "Africa/Monrovia")  # 44:30 minutes off UTC, up to 1972-01-07.
 def test_dates_are_those_of_the_zone(moments: list[int], zone: str) -> None:
-    seen = rows(messages([(1, moment) for moment in moments]), zone)
+    seen = rows([(1, moment) for moment in moments], zone)
     for moment, row in zip(moments, seen, strict=True):
         if moment >= LAST_MS - 365 * 86_400_000:
             continue
@@ -64,20 +62,16 @@ def test_dates_are_those_of_the_zone(moments: list[int], zone: str) -> None:
         assert row["timestamp"] == second.replace(microsecond=moment % 1000 * 1000)
 
 
-@pytest.mark.parametrize(
-    ("separator", "date"), [("none", None), ("year", "2026"), ("month", "2026-03"), ("day", "2026-03-01")]
-)
-def test_what_a_feed_date_is_of_a_date(separator: DateSeparator, date: str | None) -> None:
+def test_feed_date_is_of_its_length_or_none() -> None:
+    """Without a timestamp, or with one beyond the calendar, there is none."""
     at = int(datetime.datetime(2026, 2, 28, 16, 0, tzinfo=datetime.UTC).timestamp() * 1000)
-    assert [row["feed_date"] for row in rows(messages([(1, at)]), "Asia/Shanghai", separator)] == [date]
-
-
-@pytest.mark.parametrize("timestamp", [(0, -1), (0, 0), (1, -1), (1, LAST_MS + 1), (2, 2**63 - 1)])
-def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, int]) -> None:
-    known, odd = rows(messages([(1, 1000), timestamp]))
-    assert (known["feed_date"], odd["feed_date"], odd["timestamp"]) == ("1970-01-01", None, None)
+    dates: dict[DateSeparator, str | None] = {"none": None, "year": "2026", "month": "2026-03", "day": "2026-03-01"}
+    assert {each: rows([(1, at)], "Asia/Shanghai", each)[0]["feed_date"] for each in dates} == dates
     kinds = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
-    assert (known["timestamp_type"], odd["timestamp_type"]) == ("CreateTime", kinds[timestamp[0]])
+    for timestamp in ((0, -1), (0, 0), (1, -1), (1, LAST_MS + 1), (2, 2**63 - 1)):
+        known, odd = rows([(1, 1000), timestamp])
+        assert (known["feed_date"], odd["feed_date"], odd["timestamp"]) == ("1970-01-01", None, None)
+        assert (known["timestamp_type"], odd["timestamp_type"]) == ("CreateTime", kinds[timestamp[0]])
 
 
 DAY_MS, TOPICS = 86_400_000, ("orders", "returns")
