@@ -197,8 +197,8 @@ class Player:
     settings: dict[str, Any] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     """As of the last run, with what is said of each."""
-    fails: str | None = None
-    """How the next run fails; what it rebuilds, and whether it decodes each date."""
+    wanted: list[Step] = field(default_factory=list[Step])
+    """What is to be after the next run; what it rebuilds, and whether it decodes each date."""
     rebuilt: set[TableName] = field(default_factory=set[TableName])
     decodes_again: bool = False
     _good: dict[str, Any] = field(default_factory=dict)
@@ -214,14 +214,12 @@ class Player:
 
     def advance(self, lake: TestLake) -> str:
         """Up to the next run, what is like one, or a checkpoint; gives which."""
-        self.fails, self.rebuilt, self.decodes_again = None, set(), False
-        while self.at < len(self.scenario.steps):
-            step = self.scenario.steps[self.at]
-            self.at += 1
+        self.rebuilt, self.decodes_again = set(), False
+        for at, step in enumerate(self.scenario.steps[self.at :], self.at + 1):
             if step.verb in {*_STOPS, "checkpoint"}:
-                following = self.scenario.steps[self.at : self.at + 1]
-                if following and following[0].verb == "fails":
-                    self.at, self.fails = self.at + 1, following[0].rest
+                following = self.scenario.steps[at:]
+                self.wanted = [*itertools.takewhile(lambda each: each.verb in _AFTER_RUN, following)]
+                self.at = at + len(self.wanted)
                 return f"{step.verb} {step.rest}".strip()
             try:
                 self._do(step.verb, step.rest, lake)
@@ -426,36 +424,28 @@ class Player:
         return fold(entries, upto)
 
     def check_plan(self, said: str) -> None:
-        for step in self._wanted():
+        for step in self.wanted:
             unsaid = [text for text in step.rest.split(" | ") if self._named(text) not in said]
             assert step.verb == "plans" and not unsaid, f"line {step.line}, {step.verb}: {unsaid} of {said}"
 
-    def _wanted(self) -> list[Step]:
-        """What is to be after the run that has been."""
-        begin = self.at
-        while self.at < len(self.scenario.steps) and self.scenario.steps[self.at].verb in _AFTER_RUN:
-            self.at += 1
-        return list(self.scenario.steps[begin : self.at])
-
-    def check(self, lake: TestLake, done: Steps, upto: int) -> None:
+    def check(self, lake: TestLake, done: Steps) -> None:
         """After a run that belongs to one of the scenario's."""
-        wanted = self._wanted()
-        held = [step.rest.partition(" because ") for step in wanted if step.verb == "held"]
+        held = [step.rest.partition(" because ") for step in self.wanted if step.verb == "held"]
         self.held = {table: text for table, _, text in held}
-        told = {verb: {_head(step.rest)[0] for step in wanted if step.verb == verb} for verb in ("=", "shows")}
-        self.check_tables(lake, done, upto, told["="], unlike_model=told["shows"])
-        for step in wanted:
+        told = {verb: {_head(step.rest)[0] for step in self.wanted if step.verb == verb} for verb in ("=", "shows")}
+        self.check_tables(lake, done, told["="], unlike_model=told["shows"])
+        for step in self.wanted:
             try:
-                self._expect(step.verb, *_head(step.rest), lake, done, upto)
+                self._expect(step.verb, *_head(step.rest), lake, done)
             except Exception as error:
                 raise ScenarioError(f"line {step.line}, {step.verb} {step.rest}: {error!r}") from error
 
     def check_tables(
-        self, lake: TestLake, done: Steps, upto: int, told: Set[str] = frozenset(),
-        *, unlike_model: Set[str] = frozenset(), late: bool = False,
+        self, lake: TestLake, done: Steps, told: Set[str] = frozenset(), *, unlike_model: Set[str] = frozenset(),
+        late: bool = False,
     ) -> None:  # fmt: skip
         """`told`: tables whose rows the scenario says. `late`: in a lake that has seen nothing of before."""
-        held: dict[str, str] = {}
+        upto, held = done.published.cut.checkpoint_ts, dict[str, str]()
         for id, reason in done.applied.held.items():
             life = done.applied.lives.get(id)
             database, _, table = id.partition("#")[0].partition(".")
@@ -517,7 +507,7 @@ class Player:
         of = ("schema_name", "table_name") if name == "events" else ("database", "table")
         return [row for row in lake.machinery(name) if tuple(row[each] for each in of) == pair]
 
-    def _expect(self, verb: str, table: str, rest: str, lake: TestLake, done: Steps, upto: int) -> None:
+    def _expect(self, verb: str, table: str, rest: str, lake: TestLake, done: Steps) -> None:
         pair, words = self._pair(table), sorted(rest.split())
         quarantine = self._machinery(lake, "quarantine", pair) if verb in ("open", "states", "says") else []
         match verb:
@@ -566,7 +556,7 @@ class Player:
             case "warns":
                 assert any(f"{table} {rest}" in each for each in done.landed.faults), done.landed.faults
             case "mark":
-                self._marks[table] = upto
+                self._marks[table] = done.published.cut.checkpoint_ts
             case "read":
                 self._read(lake, ".".join(pair), *rest.removeprefix("at ").split(" ", 2))
             case _:
@@ -634,9 +624,8 @@ def play(file: File, way: str, new_lake: NewLake, patch: pytest.MonkeyPatch, onl
     for each in scenarios:
         groups.setdefault(each.fellows, []).append(each)
     for group in groups.values():
-        feed = _Feed(group, {"format_version": 2} if "v2" in modes else {}, source, new_lake, patch)
         left_out = {*_AFTER} if group[0].fails else group[0].not_in - {"at-once"}
-        hits += feed.play(set(modes) - left_out)
+        hits += _Feed(group, set(modes) - left_out, source, new_lake, patch).play()
     assert hits or not {"beside", "kept"} & set(modes), "nothing was met"
     if "killed" in modes and only is None:
         kinds = {re.sub(r" s\d+\..*", " table", hit) for hit in hits}
@@ -651,16 +640,17 @@ def _kills(first: int) -> Iterator[int]:
 
 class _Feed:
     def __init__(
-        self, scenarios: Sequence[Scenario], settings: dict[str, Any], source: str, new_lake: NewLake,
-        patch: pytest.MonkeyPatch,
-    ) -> None:  # fmt: skip
-        self._settings, self._source, self._new_lake, self._patch = settings, source, new_lake, patch
+        self, scenarios: Sequence[Scenario], modes: Set[str], source: str, new_lake: NewLake, patch: pytest.MonkeyPatch
+    ) -> None:
+        self._modes, self._source, self._new_lake, self._patch = modes, source, new_lake, patch
         self._clock, self._later = itertools.count(FIRST_TS, 1 << 18), datetime.timedelta()
-        self.lake = new_lake(**settings, source=_SOURCES[source])
+        self._settings = {"format_version": 2} if "v2" in modes else {}
+        self.lake = new_lake(**self._settings, source=_SOURCES[source])
+        met = bool({"beside", "kept"} & modes)
         topic = MemoryTopic(patch).writer if source == "topic" else None
         csv, old_values = source.startswith("csv"), source == "csv-old"
         self.players = [
-            Player(each, f"s{n}", Changefeed(self.lake.sink, csv, old_values, f"s{n}", topic), self._clock)
+            Player(each, f"s{n}", Changefeed(self.lake.sink, csv, old_values, f"s{n}", topic), self._clock, met)
             for n, each in enumerate(scenarios, 1)
         ]
 
@@ -675,12 +665,10 @@ class _Feed:
         }
         lake.configure(**{**self._settings, **options, "source": source, "tables": tables})
 
-    def play(self, modes: set[str]) -> list[str]:
+    def play(self) -> list[str]:
         """Gives the commits that runs were killed after."""
         hits: list[str] = []
-        for player in self.players:
-            player.met = bool({"beside", "kept"} & modes)
-        done, upto = None, 0
+        done = None
         for number in range(max(each.scenario.runs for each in self.players)):
             playing = [each for each in self.players if each.at < len(each.scenario.steps)]
             before = {each.database: each.advance(self.lake) for each in playing}
@@ -688,8 +676,8 @@ class _Feed:
             self._configure(self.lake)
             if verb == "maintain":
                 assert done is not None, "nothing has run yet"
-                self._maintain(int(days), killed="killed" in modes)
-                self._each(playing, verb, lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
+                self._maintain(int(days), killed="killed" in self._modes)
+                self._each(playing, verb, lambda player, ran=done: player.check(self.lake, ran))
                 continue
             upto = next(self._clock)
             for player in self.players:
@@ -712,28 +700,29 @@ class _Feed:
                 "dates": self._dates() if any(each.decodes_again for each in playing) else frozenset(),
                 "clock": self._now,
             }
-            if (fails := next((each.fails for each in playing if each.fails), None)) is not None:
-                assert len(self.players) == 1, "a run that fails is that of a scenario alone"
-                with pytest.raises(CdcError, match=fails):
+            wanted = playing[0].wanted
+            if wanted and wanted[0].verb == "fails":
+                assert len(self.players) == len(wanted) == 1, "a run that fails is that of a scenario alone"
+                with pytest.raises(CdcError, match=wanted[0].rest):
                     run_all(self.lake.run(**options))
                 continue
-            if "killed" in modes:
-                done = self._killed(number, hits, options, everywhere="everywhere" in modes)
+            if "killed" in self._modes:
+                done = self._killed(number, hits, options)
             else:
-                if {"beside", "kept"} & modes:
-                    hits += self._met(2 + 3 * number + len(self.players) % 3, kept="kept" in modes)
+                if {"beside", "kept"} & self._modes:
+                    hits += self._met(2 + 3 * number + len(self.players) % 3)
                 done = run_all(self.lake.run(**options))
             assert done.published.cut.checkpoint_ts == upto
-            self._each(playing, f"run {number + 1}", lambda player, at=upto, ran=done: player.check(self.lake, ran, at))
+            self._each(playing, f"run {number + 1}", lambda player, ran=done: player.check(self.lake, ran))
         self.lake.check_nothing_to_do()
         check_events(self.lake)
         assert uncounted_lines(self.lake.run()) == []
-        if "dates" in modes:
+        if "dates" in self._modes:
             self._final("each date again", self.lake, self.players, dates=self._dates())
             self.lake.check_nothing_to_do()
-        if "rebuild" in modes:
+        if "rebuild" in self._modes:
             self._final("rebuilt", self.lake, self.players, rebuild=self.lake.names())
-        if "at-once" in modes:
+        if "at-once" in self._modes:
             self._at_once()
         return hits
 
@@ -768,13 +757,13 @@ class _Feed:
     def _now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC) + self._later
 
-    def _met(self, number: int, *, kept: bool) -> list[str]:
+    def _met(self, number: int) -> list[str]:
         """A run that another one meets between two commits, or maintenance: neither asks for the lease."""
         met: list[str] = []
 
         def other() -> None:
             met.append(f"before commit {number}")
-            if kept:
+            if "kept" in self._modes:
                 self._maintain(2, killed=False)
             else:
                 run_all(self.lake.run())
@@ -783,9 +772,9 @@ class _Feed:
             run_all(self.lake.run())
         return met
 
-    def _killed(self, number: int, hits: list[str], options: dict[str, Any], *, everywhere: bool) -> Steps:
+    def _killed(self, number: int, hits: list[str], options: dict[str, Any]) -> Steps:
         """Runs of which each gets further than the one before, until one gets through; by how far, the seed chooses."""
-        if everywhere:
+        if "everywhere" in self._modes:
             hits += kill_everywhere(self.lake, lambda: run_all(self.lake.run(**options)))
             return run_all(self.lake.run(**options))
         for commit in _kills(2 + number % 3):
@@ -807,8 +796,7 @@ class _Feed:
 
     def _final(self, what: str, lake: TestLake, players: Sequence[Player], **options: Any) -> None:
         done, late = run_all(lake.run(**options)), lake is not self.lake
-        upto = done.published.cut.checkpoint_ts
-        self._each(players, what, lambda player: player.check_tables(lake, done, upto, late=late), lake)
+        self._each(players, what, lambda player: player.check_tables(lake, done, late=late), lake)
 
     def _each(
         self, players: Sequence[Player], when: str, check: Callable[[Player], None], lake: TestLake | None = None
