@@ -1,6 +1,7 @@
 """A lake that lives through histories, compared with the model: the tables, each cut that was published, each event."""
 
 import datetime
+import functools
 import itertools
 import logging
 import random
@@ -124,7 +125,7 @@ class World:
         """Whether a cut of now may miss what the source does not have: it is made again at the same checkpoint-ts."""
         self._purged = False
         """Whether tables may be gone with their snapshots."""
-        self._at: dict[int, dict[Name, Any]] = {}
+        self.tables = functools.cache(self._tables)
         self._cuts: set[tuple[int, Name, int | None]] = set()
         """Of cuts that were read, with the table's snapshot."""
         self._current: dict[int, tuple[Any, Any]] = {}
@@ -255,15 +256,10 @@ class World:
 
     # --- What must be ---
 
-    def tables(self, upto: int) -> dict[Name, Any]:
+    def _tables(self, upto: int) -> dict[Name, Any]:
         """Up to the checkpoint at most: what is behind it changes no more."""
-        if upto not in self._at:
-            self._at[upto] = {
-                (feed.database, name): table.typed()
-                for feed in self.feeds.values()
-                for name, table in fold(feed.entries, upto).items()
-            }
-        return self._at[upto]
+        folded = {feed.database: fold(feed.entries, upto) for feed in self.feeds.values()}
+        return {(database, name): each.typed() for database, tables in folded.items() for name, each in tables.items()}
 
     def check_tables(self, except_for: Collection[str]) -> None:
         """The live tables are as of the checkpoint, but for some (`database.table`)."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType
+from cdc_lakehouse.changelog.ddl.statements import parse_type
+from cdc_lakehouse.changelog.mysql_types import INTEGERS
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
@@ -182,7 +183,7 @@ class Changefeed:
 
     def _write_schema(self, commit_ts: int, name: str, table: Table, action: int, query: str) -> None:
         self._versions[name] = commit_ts
-        columns, where = tuple(_source_columns(table)), table_name(self.database, name)
+        columns, where = _source_columns(table), table_name(self.database, name)
         change = SchemaChange(commit_ts, where.database, where.table, action, query, columns, origin="")
         self._writer.write_ddl(change, self._now())
 
@@ -190,7 +191,7 @@ class Changefeed:
         """The messages of a change. What of the images they carry depends on the format and the change's style."""
         before, after = change.before, change.after
         name = table_name(self.database, change.table)
-        written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
+        written = sink_writer.Table(name, self._versions[change.table], _source_columns(table))
 
         def message(kind: Any, of: Values, image: Values, old: Values | None = None) -> SampleRowChange:
             return SampleRowChange(kind, written, change.commit_ts, image, old, _partition(table, of))
@@ -258,16 +259,12 @@ def statement(ddl: Ddl, tables: Tables, database: str) -> str:
             return f"ALTER TABLE {table} {clause}"
 
 
-def _source_columns(table: Table) -> Iterable[SourceColumn]:
-    return (_source_column(column, key=column.name in table.key) for column in table.columns)
-
-
-def _source_column(column: Column, *, key: bool) -> SourceColumn:
-    base, _, size = column.type.partition("(")
-    numbers = [int(number) for number in size.removesuffix(")").split(",") if number]
-    length, scale = (*numbers, None, None)[:2]
-    kind = ColumnType.of(base, length=length, scale=scale)
-    return SourceColumn(column.name, kind, nullable=not key, primary_key=key, default=column.default)
+def _source_columns(table: Table) -> tuple[SourceColumn, ...]:
+    return tuple(
+        SourceColumn(each.name, parse_type(each.type), nullable=not is_key, primary_key=is_key, default=each.default)
+        for each in table.columns
+        for is_key in [each.name in table.key]
+    )
 
 
 # --- Changes as TiCDC writes them in csv ---
