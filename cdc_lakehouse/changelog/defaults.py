@@ -8,15 +8,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    BytesLiteral,
-    ColumnDefinition,
-    Expression,
-    NullLiteral,
-    NumberLiteral,
-    TextLiteral,
-    Value,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, CharsetError, ColumnType
 from cdc_lakehouse.changelog.mysql_types import text as text_of_bytes
 from cdc_lakehouse.changelog.schema import SourceColumn
@@ -43,7 +35,7 @@ def of_schema_file(column: SourceColumn) -> SourceColumn:
     return column
 
 
-def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[str | None, str | None]:
+def initial_default(column: SourceColumn, definition: ddl.ColumnDefinition | None) -> tuple[str | None, str | None]:
     """Return the default that an added column gives to older rows, and the reason where it cannot be known.
 
     The text is that of a row value, with an ENUM's or SET's labels instead of its number, one character for each byte
@@ -60,13 +52,13 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
         text = text or column.default
         text = text_of_bytes(text.encode(), "binary") if text is not None and kind.name in BLOBS else text
     is_function = kind.name in TEMPORALS and (text or "").lower().startswith(_FUNCTIONS)
-    if text is None and isinstance(default, Expression):
+    if text is None and isinstance(default, ddl.Expression):
         unknown = default.text
     elif text is None and column.nullable:
         return None, None
     elif literal is None and kind.name in BLOBS | {"bit"} and _LOST in (column.default or ""):
         unknown = "of bytes that are not UTF-8"
-    elif text is not None and (is_function or (isinstance(default, Expression) and default.text == text)):
+    elif text is not None and (is_function or (isinstance(default, ddl.Expression) and default.text == text)):
         unknown = text
     if unknown is not None:
         reason = f"older rows have the default {unknown} in column {column.name}, whose value is not in the log"
@@ -81,20 +73,20 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
     return text, None
 
 
-def _literal(definition: ColumnDefinition) -> str | None:
+def _literal(definition: ddl.ColumnDefinition) -> str | None:
     """Return the value of the statement's own literal; None where the source prints it in the form of the column's
     type. For a text column it prints the characters, whatever the character set of the bytes."""
     name = definition.type.name
     match definition.default:
         case value if name == "bit":
             return _of_bits(default_text(value, definition.type))
-        case BytesLiteral(value) if name in INTEGERS:
+        case ddl.BytesLiteral(value) if name in INTEGERS:
             return str(int.from_bytes(value))
-        case BytesLiteral(value) if name in BLOBS:
+        case ddl.BytesLiteral(value) if name in BLOBS:
             return text_of_bytes(value, "binary")
-        case TextLiteral(value) if name in BLOBS:
+        case ddl.TextLiteral(value) if name in BLOBS:
             return text_of_bytes(value.encode(), "binary")
-        case Expression(text) if name == "json":
+        case ddl.Expression(text) if name == "json":
             return _EMPTY_JSON.get(text.lower().replace(" ", ""))
         case _:
             return None
@@ -139,7 +131,7 @@ _MILLION: Final = 1_000_000
 _MOST_PLACES: Final = 15
 
 
-def default_text(value: Value | None, kind: ColumnType) -> str | None:
+def default_text(value: ddl.Value | None, kind: ColumnType) -> str | None:
     """Return a column's default as information_schema.columns.column_default prints it, or an equivalent text; None for
     no default, and for NULL.
 
@@ -147,16 +139,16 @@ def default_text(value: Value | None, kind: ColumnType) -> str | None:
     refused: a literal that is not understood here is printed as it is written.
     """
     match value:
-        case None | NullLiteral():
+        case None | ddl.NullLiteral():
             return None
-        case Expression(text):
+        case ddl.Expression(text):
             now = _NOW.fullmatch(text.strip())
             return text if now is None else "CURRENT_TIMESTAMP" + f"({now[1]})" * (int(now[1] or 0) > 0)
-        case BytesLiteral(content):
+        case ddl.BytesLiteral(content):
             return _bytes_text(content, value.charset, kind)
-        case TextLiteral(text):
+        case ddl.TextLiteral(text):
             return _literal_text(text, kind, quoted=True)
-        case NumberLiteral(text):
+        case ddl.NumberLiteral(text):
             return _literal_text(text, kind, quoted=False)
 
 

@@ -145,12 +145,16 @@ def iceberg_type(column: ColumnType) -> str:
     return _ICEBERG.get(column.name, "string")
 
 
-def type_text(column: ColumnType) -> str:
-    """Return the type as MySQL's information_schema.column_type prints it, as far as the source gives it."""
-    text = column.name
+def type_text(column: ColumnType, *, widths: bool = False) -> str:
+    """Return the type as MySQL's information_schema.column_type prints it, as far as the source gives it. With `widths`
+    it is that of MySQL 8.0.12 for a column as that server keeps it: later versions leave out the display widths of
+    integers (except of TINYINT(1)) and of YEAR."""
+    text, numbers = column.name, column.length if column.scale is None else f"{column.length},{column.scale}"
     if column.elements:
         labels = ",".join(f"'{label.translate(_ESCAPES)}'" for label in column.elements)
         text += f"({labels})"
+    elif widths and (column.name in INTEGERS or column.name == "year" or (column.name in FLOATS and numbers)):
+        text += f"({numbers})"
     elif column.name == "decimal":
         text += f"({column.precision},{column.fraction})"
     elif column.name in ("datetime", "timestamp", "time") and column.scale:
@@ -160,19 +164,6 @@ def type_text(column: ColumnType) -> str:
     elif column.name == "tinyint" and column.length == 1:
         text += "(1)"
     return text + " unsigned" * column.unsigned + " zerofill" * column.zerofill
-
-
-def server_type_text(column: ColumnType) -> str:
-    """Return the type as information_schema.column_type of MySQL 8.0.12 prints it, for a column as that server keeps
-    it.
-
-    Later versions leave out the display widths of integers (except of TINYINT(1)) and of YEAR.
-    """
-    numbers = column.length if column.scale is None else f"{column.length},{column.scale}"
-    widths = column.name in INTEGERS or column.name == "year" or (column.name in FLOATS and numbers)
-    if not widths:
-        return type_text(column)
-    return f"{column.name}({numbers})" + " unsigned" * column.unsigned + " zerofill" * column.zerofill
 
 
 # --- Changes of a type ---

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply, partitions
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import Clause
 from cdc_lakehouse.changelog.ddl.statements import VERSIONED
 from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, type_text
@@ -57,7 +56,7 @@ def kind_of_action(action: int) -> str:
     return KINDS.get(action, f"action_{action}")
 
 
-def kind_of_statement(clauses: Sequence[Clause]) -> str:
+def kind_of_statement(clauses: Sequence[ddl.Clause]) -> str:
     """Return the kind of a statement: that of its clauses where they agree, else "multi_schema_change"."""
     kinds = {clause.kind for clause in clauses}
     return kinds.pop() if len(kinds) == 1 else "multi_schema_change"
@@ -78,7 +77,6 @@ class LiveTables(dict[TableName, TableVersion]):
         """The versions of each incarnation."""
         self._ended: dict[TableName, list[TableVersion]] = {}
         """By folded name, the versions that took all rows of a table away."""
-        self._restored: set[RestoredRows] = set()
         self._dropped: dict[str, int] = {}
         """The commit-ts at which each database, by its name in lower case, was last dropped."""
 
@@ -115,8 +113,6 @@ class LiveTables(dict[TableName, TableVersion]):
         self.lives.setdefault(version.incarnation, []).append(version)
         if version.effect == "drop" or (version.effect == "empty" and version.kind == "truncate_table"):
             self._ended.setdefault(version.name.folded, []).append(version)
-        if version.restored is not None:
-            self._restored.add(version.restored)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
             if name is not None and name in self and self[name].incarnation == version.incarnation:
                 del self[name]
@@ -136,7 +132,8 @@ class LiveTables(dict[TableName, TableVersion]):
         """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
         where that is not certain. The number of a job can be that of any of them."""
         found = [each for each in self._ended.get(name.folded, ()) if (each.kind == "drop_database") == with_database]
-        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in self._restored]
+        restored = {life[0].restored for life in self.lives.values()}
+        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in restored]
         if not free or (len(free) > 1 if by_job else free[-1] is not found[-1]):
             return None
         return free[-1] if free[-1].kind in ("drop_table", "drop_database", "truncate_table") else None
@@ -217,10 +214,10 @@ class TableChange:
     name: TableName
     kind: str
     columns: tuple[SourceColumn, ...] | None = ()
-    clauses: Sequence[Clause] | None = ()
+    clauses: Sequence[ddl.Clause] | None = ()
 
     @property
-    def table_clauses(self) -> Sequence[Clause]:
+    def table_clauses(self) -> Sequence[ddl.Clause]:
         """The clauses, with those of a CREATE TABLE in its place."""
         parts = (each.clauses if isinstance(each, ddl.CreateTable) else (each,) for each in self.clauses or ())
         return [clause for part in parts for clause in part]

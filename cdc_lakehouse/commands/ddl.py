@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.ddl.clauses import OfDatabase
 from cdc_lakehouse.changelog.ddl.lexer import SCANNERS, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.statements import parse
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.mysql_types import server_type_text
+from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
 from cdc_lakehouse.errors import DdlError
@@ -117,7 +117,7 @@ class _Server:
 def _table(table: TableVersion) -> dict[str, Any]:
     columns = [
         {
-            "name": column.name, "type": server_type_text(column.type), "nullable": column.nullable,
+            "name": column.name, "type": type_text(column.type, widths=True), "nullable": column.nullable,
             "default": column.default, "key": column.id in table.key,
         }
         for column in table.columns

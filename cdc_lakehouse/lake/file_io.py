@@ -53,16 +53,16 @@ def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
             # PyArrow's own chain reads environment, default profile and instance, and renews what it has from these.
             if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
                 # The import loads boto3, which is slow.
-                from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+                from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials  # noqa: PLC0415
 
-                if (provide := s3_credentials(settings)) is not None:
-                    region, credential = region or provide.region, provide()
-                    expires_at = credential["expires_at"]
-                    properties = {
-                        "s3.access-key-id": credential["access_key_id"],
-                        "s3.secret-access-key": credential["secret_access_key"],
-                        "s3.session-token": credential.get("token"),
-                    }
+                provide = S3Credentials(settings)
+                region, credential = region or provide.region, provide()
+                expires_at = credential["expires_at"]
+                properties = {
+                    "s3.access-key-id": credential["access_key_id"],
+                    "s3.secret-access-key": credential["secret_access_key"],
+                    "s3.session-token": credential.get("token"),
+                }
             if region is None and settings.endpoint is not None:
                 region = _DEFAULT_REGION
             properties |= {

@@ -25,7 +25,7 @@ from cdc_lakehouse.changelog.ddl.apply import columns_of
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning, TableRef
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, ColumnType, server_type_text
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableVersion
 from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 
@@ -114,15 +114,6 @@ def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
             of_database.add(version.commit_ts)
 
 
-def verdict(version: TableVersion) -> tuple[object, ...]:
-    """Effect, whether the table is held, and of its columns name, type, nullability, key, and what older rows hold."""
-    shown = [
-        (column.name, server_type_text(column.type), column.nullable, column.id in version.key, column.initial)
-        for column in version.columns
-    ]
-    return version.effect, version.hold is not None, shown
-
-
 def in_any_case(versions: Sequence[TableVersion], *ts: int) -> str:
     """The verdicts of statements, alike for names in any letter case: a MODIFY or CHANGE names its column anew, as it
     is typed, which evolves the table."""
@@ -134,7 +125,11 @@ def verdicts(versions: Sequence[TableVersion], ts: int) -> dict[str, tuple[objec
     a later statement defines, and schema files show them."""
     return {
         version.incarnation: (
-            verdict(version), version.incarnation and version.name, version.previous_name, version.key,
+            version.effect, version.hold is not None, [
+                (each.name, type_text(each.type, widths=True), each.nullable, each.id in version.key, each.initial)
+                for each in version.columns
+            ],
+            version.incarnation and version.name, version.previous_name, version.key,
             version.primary_key, version.unique_keys, version.partitioning, version.emptied, version.swap,
             version.restored,
         )
@@ -244,7 +239,7 @@ def differences(server: Mapping[str, ShownTable], here: Sequence[tuple[str, Tabl
         return
     for name, table in here:
         own = server[name]
-        shown = [[c.name, server_type_text(c.type), c.nullable] for c in table.columns]
+        shown = [[c.name, type_text(c.type, widths=True), c.nullable] for c in table.columns]
         if [column[:3] for column in own["columns"]] != shown:
             yield name, own["columns"], shown
             continue

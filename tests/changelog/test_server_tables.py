@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from cdc_lakehouse.changelog.ddl.statements import parse
-from cdc_lakehouse.changelog.mysql_types import iceberg_type, server_type_text, type_text
+from cdc_lakehouse.changelog.mysql_types import iceberg_type, type_text
 from cdc_lakehouse.changelog.versions import kind_of_action
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
@@ -81,7 +81,7 @@ def test_types_are_those_of_mysql() -> None:
     for question in golden.read("types"):
         here = ProductTables("d")
         here.run(f"CREATE TABLE t (c {question['declared']})")
-        shown = server_type_text(here.tables[0].columns[0].type)
+        shown = type_text(here.tables[0].columns[0].type, widths=True)
         if shown != question["is"]:
             wrong[question["declared"]] = question["is"], shown
     assert not wrong

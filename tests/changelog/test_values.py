@@ -52,11 +52,6 @@ def types_changed(types: str) -> str:
     return type_change(old, new)
 
 
-def promotions(kinds: str) -> str:
-    pairs = itertools.permutations(kinds.split("; "), 2)
-    return ", ".join(f"{old} to {new}" for old, new in pairs if promotable(old, new))
-
-
 def type_of_words(words: str) -> str:
     (found,) = {show(ColumnType.of(written)) for written in (words.lower(), words.upper(), words.title())}
     return found
@@ -80,13 +75,6 @@ def test_text_of_a_type_says_the_type(text: str, name: str, labels: list[str]) -
     assert declared(type_text(kind)).type == kind
 
 
-# --- Times ---
-
-
-def at(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text)
-
-
 # --- Partitions ---
 
 
@@ -95,10 +83,6 @@ def altered(clause: str, *statements: str) -> Partitioning | None:
     for statement in statements:
         found = after(found, parse(f"ALTER TABLE t {statement}"))
     return found
-
-
-def names(found: Partitioning | None) -> list[str]:
-    return [] if found is None else [partition.name for partition in found.partitions]
 
 
 def rows(name: str, clause: str, *statements: str) -> str:
@@ -115,10 +99,6 @@ A, B, C, D = (Column(id, name, INT) for id, name in enumerate("abcd", 1))
 
 def version(*columns: Column, key: tuple[int, ...] = (1,)) -> TableVersion:
     return TableVersion(1, TableName("my db", "t.x"), "my db.t.x#1", "seen", "none", "", "", columns, key)
-
-
-def changed(before: TableVersion, later: TableVersion) -> str:
-    return "; ".join(column_diff(before, later)) or "nothing"
 
 
 @given(st.permutations([A, B, C, D]))
@@ -139,23 +119,25 @@ PAST.apply([
 ])  # fmt: skip
 
 
-def parsed(statement: str, **options: bool) -> str:
-    return "; ".join(map(show, parse(bytes_of(statement).decode(), **options)))
-
-
 # --- Cases ---
 
 NAMES: dict[str, Any] = {
     **vars(mysql_types), **vars(positions), "replace": replace, "Column": Column, "HashRows": HashRows,
     "BIGINT": ColumnType.of("BIGINT"), "INT": INT, "A": A, "B": B, "C": C, "D": D, "version": version,
     "V": version(Column(3, "Id", INT), Column(1, "Straße", INT), Column(2, "v", INT, carried=False), key=(1, 3)),
-    "changed": changed, "rows": rows, "at": at, "now": at("2026-06-01T12:00:00.123456Z"), "TableName": TableName,
-    "parse": parse, "parsed": parsed, "parse_type": parse_type, "show": show,
+    "changed": lambda before, later: "; ".join(column_diff(before, later)) or "nothing", "rows": rows,
+    "at": datetime.datetime.fromisoformat, "now": datetime.datetime.fromisoformat("2026-06-01T12:00:00.123456Z"),
+    "TableName": TableName, "parse": parse,
+    "parsed": lambda text, **options: "; ".join(map(show, parse(bytes_of(text).decode(), **options))),
+    "parse_type": parse_type, "show": show,
     "TICDC_PRINTS": r"ALTER TABLE t ADD a VARCHAR(9) DEFAULT _UTF8MB4'C:\' COMMENT '\n''s'",
-    "partitions": lambda *statements: names(altered(NAMES["RANGE"], *statements)),
+    "partitions": lambda *of: [each.name for each in getattr(altered(NAMES["RANGE"], *of), "partitions", ())],
     "kinds": lambda statement, action: (kind_of_action(action), *{each.kind for each in parse(statement)}),
     "late": lambda *words: PAST.is_late(change(*words)), "SEEN": SEEN, "LIFE": PAST.incarnations()["db.s#1"],
-    "kind_of_action": kind_of_action, "types_changed": types_changed, "promotions": promotions,
+    "kind_of_action": kind_of_action, "types_changed": types_changed,
+    "promotions": lambda kinds: ", ".join(
+        f"{old} to {new}" for old, new in itertools.permutations(kinds.split("; "), 2) if promotable(old, new)
+    ),
     "iceberg": lambda text: iceberg_type(declared(text).type), "type_of_words": type_of_words,
     "of_message": lambda text: iceberg_type(history.message_type(text)),
     "seconds": lambda n: datetime.timedelta(seconds=n), "stored": lambda text: from_json(TableVersion, text),

@@ -21,21 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cdc_lakehouse.changelog import mysql_types as mysql
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl import partitions
-from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition, ForeignKey
 from cdc_lakehouse.changelog.ddl.lexer import name_value, tokenize
 from cdc_lakehouse.changelog.defaults import default_text, initial_default
-from cdc_lakehouse.changelog.mysql_types import (
-    INTEGERS,
-    LABELS,
-    MOST_BYTES,
-    TEXTS,
-    ColumnType,
-    TypeChange,
-    of_bytes,
-    type_change,
-)
 from cdc_lakehouse.changelog.schema import Column, Effect, SourceColumn, TableUniqueKey, TableVersion
 
 # Display widths of integers, signed and unsigned (information_schema of MySQL 8.0.12).
@@ -68,7 +58,7 @@ class AlteredColumn:
 
     column: SourceColumn
     was: Column | None = None
-    definition: ColumnDefinition | None = None
+    definition: ddl.ColumnDefinition | None = None
     is_added: bool = False
     is_stated: bool = False
 
@@ -132,7 +122,7 @@ def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altere
             found.notes.append(f"the statement names column {name}, which is not known")
         return before.get(name.lower())
 
-    def define(column: AlteredColumn | None, definition: ColumnDefinition, position: str | None) -> AlteredColumn:
+    def define(column: AlteredColumn | None, definition: ddl.ColumnDefinition, position: str | None) -> AlteredColumn:
         kind = server_type(definition.type, forced or definition.type.charset or found.charset)
         nullable = definition.nullable is not False and not definition.auto_increment
         source = SourceColumn(definition.name, kind, nullable, default=default_text(definition.default, kind))
@@ -201,12 +191,12 @@ def _place(found: Altered, column: AlteredColumn, position: str | None) -> None:
     found.after.insert(place, column)
 
 
-def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
+def server_type(declared: mysql.ColumnType, charset: str | None) -> mysql.ColumnType:
     """Return the type with the default widths and sizes that a declaration leaves out, and its character set. Text
     types in the character set binary become binary types (MySQL reference manual, "Data Types")."""
     kind = _in_charset(declared, charset)
     name, length = kind.name, kind.length
-    if name in INTEGERS:
+    if name in mysql.INTEGERS:
         return replace(kind, length=length or _WIDTHS[name][kind.unsigned])
     match name:
         case "decimal":
@@ -223,35 +213,35 @@ def server_type(declared: ColumnType, charset: str | None) -> ColumnType:
         case "geometrycollection":
             return replace(kind, name="geomcollection")
         case _:
-            return replace(kind, length=None) if name in MOST_BYTES else kind
+            return replace(kind, length=None) if name in mysql.MOST_BYTES else kind
 
 
-def _smallest(kind: ColumnType, family: str, characters: int) -> ColumnType:
+def _smallest(kind: mysql.ColumnType, family: str, characters: int) -> mysql.ColumnType:
     """Return the smallest TEXT or BLOB type that holds as many characters or bytes."""
-    needed = min(characters * _character_bytes(kind), MOST_BYTES[f"long{family}"])
-    fitting = (name for name, most in MOST_BYTES.items() if name.endswith(family) and needed <= most)
+    needed = min(characters * _character_bytes(kind), mysql.MOST_BYTES[f"long{family}"])
+    fitting = (name for name, most in mysql.MOST_BYTES.items() if name.endswith(family) and needed <= most)
     return replace(kind, name=next(fitting), length=None)
 
 
-def _in_charset(kind: ColumnType, charset: str | None) -> ColumnType:
-    if charset is None or kind.name not in TEXTS | LABELS:
+def _in_charset(kind: mysql.ColumnType, charset: str | None) -> mysql.ColumnType:
+    if charset is None or kind.name not in mysql.TEXTS | mysql.LABELS:
         return kind
-    return of_bytes(kind) if charset == "binary" and kind.name in TEXTS else replace(kind, charset=charset)
+    return mysql.of_bytes(kind) if charset == "binary" and kind.name in mysql.TEXTS else replace(kind, charset=charset)
 
 
-def _converted(kind: ColumnType, charset: str) -> ColumnType:
+def _converted(kind: mysql.ColumnType, charset: str) -> mysql.ColumnType:
     """Return the type after CONVERT TO CHARACTER SET. A text type grows so that it holds as many characters as before;
     binary types stay as they are."""
     changed, before = _in_charset(kind, charset), _character_bytes(kind)
     if kind.charset == "binary":
         return kind
-    if changed.name not in MOST_BYTES or kind.name not in TEXTS or _character_bytes(changed) <= before:
+    if changed.name not in mysql.MOST_BYTES or kind.name not in mysql.TEXTS or _character_bytes(changed) <= before:
         return changed
-    return _smallest(changed, "text", MOST_BYTES[kind.name] // before)
+    return _smallest(changed, "text", mysql.MOST_BYTES[kind.name] // before)
 
 
-def _character_bytes(kind: ColumnType) -> int:
-    return _WIDE.get(kind.charset or _USUAL_CHARSET, 1) if kind.name in TEXTS else 1
+def _character_bytes(kind: mysql.ColumnType) -> int:
+    return _WIDE.get(kind.charset or _USUAL_CHARSET, 1) if kind.name in mysql.TEXTS else 1
 
 
 def table_after(
@@ -313,7 +303,7 @@ def table_after(
     versioned = (each.versioned for each in clauses if isinstance(each, ddl.OtherClause))
     before = {column.id: column for column in previous.columns}
     stayed = [each for each in columns if each.id in before]
-    retyped: dict[int, TypeChange] = {each.id: type_change(before[each.id].type, each.type) for each in stayed}
+    retyped = {each.id: mysql.type_change(before[each.id].type, each.type) for each in stayed}
     hold = hold or (None if is_new else _unlogged(before, columns, retyped, after, clauses))
     same = [(each.id, each.name) for each in previous.columns] == [(each.id, each.name) for each in columns]
     effect: Effect = "none" if same and "widen" not in retyped.values() else "evolve"
@@ -352,9 +342,9 @@ def _column(id: int, column: SourceColumn, known: AlteredColumn, model: Column |
     if model is not None:
         charset = charset or model.type.charset
         elements = elements or (model.type.elements if model.type.name == kind.name else ())
-    if kind.charset is None and kind.name in TEXTS | LABELS:
+    if kind.charset is None and kind.name in mysql.TEXTS | mysql.LABELS:
         kind = replace(kind, charset=charset)
-    if kind.name in LABELS and not kind.elements:
+    if kind.name in mysql.LABELS and not kind.elements:
         kind = replace(kind, elements=elements)
     return Column(
         id, column.name, kind, column.nullable, initial, column.source_id, is_carried, column.default, comment,
@@ -373,7 +363,7 @@ def _comparable(expression: str) -> str:
 
 
 def _unlogged(
-    old: Mapping[int, Column], columns: Sequence[Column], retyped: Mapping[int, TypeChange], after: Altered,
+    old: Mapping[int, Column], columns: Sequence[Column], retyped: Mapping[int, str], after: Altered,
     clauses: Sequence[ddl.Clause],
 ) -> str | None:  # fmt: skip
     """Return why the rows after the clauses cannot be computed from the rows before them; None where they can. `old`
@@ -428,8 +418,8 @@ def _unique_keys_after(
 
 
 def _foreign_keys_after(
-    keys: Sequence[ForeignKey], table: str, clauses: Sequence[ddl.Clause]
-) -> tuple[ForeignKey, ...]:
+    keys: Sequence[ddl.ForeignKey], table: str, clauses: Sequence[ddl.Clause]
+) -> tuple[ddl.ForeignKey, ...]:
     prefix = f"{table}{_GENERATED}".lower()
 
     def stored(name: str) -> str:
@@ -446,5 +436,5 @@ def _foreign_keys_after(
         numbers = (name.removeprefix(_GENERATED) for name in generated)
         last = max((int(number) for number in numbers if number.isdecimal()), default=0)
         name = f"{_GENERATED}{last + 1}" if key.name is None else stored(key.name)
-        after.append(ForeignKey(name, key.actions))
+        after.append(ddl.ForeignKey(name, key.actions))
     return tuple(after)

@@ -25,20 +25,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from cdc_lakehouse.changelog import mysql_types as mysql
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.lexer import Cursor, DdlSyntaxError, bytes_value
-from cdc_lakehouse.changelog.mysql_types import (
-    BLOBS,
-    GEOMETRIES,
-    INTEGERS,
-    LABELS,
-    SYNONYMS,
-    TEMPORALS,
-    TEXTS,
-    ColumnType,
-    charset_of,
-    of_bytes,
-)
 
 _T = TypeVar("_T")
 
@@ -153,64 +142,65 @@ def _read_bound(cursor: Cursor) -> ddl.BoundValue:
 # --- Columns and keys ---
 
 _REALS: Final = frozenset({"decimal", "float", "double"})
-_PLAIN: Final = frozenset({"json", "uuid", "inet4", "inet6"}) | GEOMETRIES
+_PLAIN: Final = frozenset({"json", "uuid", "inet4", "inet6"}) | mysql.GEOMETRIES
 
 # The words of a type -> the name that `ColumnType.of` takes.
 _NAMES: Final = _by_words({
     name.upper(): name
     for name in (
-        *INTEGERS, *TEXTS, *BLOBS, *LABELS, *TEMPORALS, *_REALS, *_PLAIN, *SYNONYMS, "bit", "year", "vector",
+        *mysql.INTEGERS, *mysql.TEXTS, *mysql.BLOBS, *mysql.LABELS, *mysql.TEMPORALS, *_REALS, *_PLAIN, "bit", "year",
+        "vector", *mysql.SYNONYMS,
     )
 })  # fmt: skip
 _NATIONAL: Final = ("nchar", "nvarchar", "national")
 
 _NUMBER_FLAGS: Final = frozenset({"UNSIGNED", "SIGNED", "ZEROFILL"})
-_NUMBERS: Final = INTEGERS | _REALS | {"bit", "year"}
+_NUMBERS: Final = mysql.INTEGERS | _REALS | {"bit", "year"}
 _CHARSETS: Final[dict[tuple[str, ...], Callable[[Cursor], str | None]]] = _by_words({
     "ASCII": lambda _: "latin1", "UNICODE": lambda _: "ucs2", "BYTE": lambda _: "binary", "BINARY": lambda _: None,
     "CHARACTER|CHAR SET, CHARSET": Cursor.charset_name,
 })  # fmt: skip
 
 
-def _read_type(cursor: Cursor) -> ColumnType:
+def _read_type(cursor: Cursor) -> mysql.ColumnType:
     """Read a column's type with its length, signs, labels and character set."""
     declared = cursor.expect_longest(_NAMES, "a column type")
-    name = ColumnType.of(declared).name
+    name = mysql.ColumnType.of(declared).name
     if name == "vector" and cursor.accept("<"):
         cursor.expect("FLOAT", ">")
     length = scale = None
-    if name not in LABELS and name not in _PLAIN and cursor.accept("("):
+    if name not in mysql.LABELS and name not in _PLAIN and cursor.accept("("):
         length = cursor.integer()
         scale = cursor.integer() if name in _REALS and cursor.accept(",") else None
         cursor.expect(")")
-    if name in TEMPORALS:  # The number after it is the digits of the second's fraction.
+    if name in mysql.TEMPORALS:  # The number after it is the digits of the second's fraction.
         length, scale = None, length
     # The server removes trailing spaces from labels (MySQL, "The ENUM Type"): values never have them.
-    labels = cursor.enclosed(lambda: cursor.string("a label").rstrip(" ")) if name in LABELS else ()
+    labels = cursor.enclosed(lambda: cursor.string("a label").rstrip(" ")) if name in mysql.LABELS else ()
     flags: list[str] = []
     while name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
         flags.append(flag.lower())
     charset = "utf8" if declared.startswith(_NATIONAL) else None
-    while name in TEXTS | LABELS and (read := cursor.accept_longest(_CHARSETS)):
+    while name in mysql.TEXTS | mysql.LABELS and (read := cursor.accept_longest(_CHARSETS)):
         charset = read(cursor) or charset
     words = " ".join((declared, *flags))
-    kind = ColumnType.of(words, length=length, scale=scale, elements=labels, charset=charset)
-    return of_bytes(kind) if charset == "binary" else kind
+    kind = mysql.ColumnType.of(words, length=length, scale=scale, elements=labels, charset=charset)
+    return mysql.of_bytes(kind) if charset == "binary" else kind
 
 
 def _read_column(cursor: Cursor, name: str | None = None) -> ddl.ColumnDefinition:
     name, said = cursor.column_name() if name is None else name, dict[str, Any]()
     if cursor.accept("SERIAL"):
-        kind = ColumnType.of("bigint unsigned")
+        kind = mysql.ColumnType.of("bigint unsigned")
         said |= _SERIAL
     else:
         kind = _read_type(cursor)
     while read := cursor.accept_longest(_ATTRIBUTES):
         said |= read(cursor)
     collation = said.pop("collation", None)
-    if kind.name in TEXTS | LABELS:
-        kind = replace(kind, charset=charset_of(kind.charset, collation))
-    return ddl.ColumnDefinition(name, of_bytes(kind) if collation == "binary" else kind, **said)
+    if kind.name in mysql.TEXTS | mysql.LABELS:
+        kind = replace(kind, charset=mysql.charset_of(kind.charset, collation))
+    return ddl.ColumnDefinition(name, mysql.of_bytes(kind) if collation == "binary" else kind, **said)
 
 
 def _read_position(cursor: Cursor) -> str | None:
@@ -538,7 +528,7 @@ _KEEPING: Final = frozenset({
 def _set_charset(
     table: ddl.TableRef, charset: str | None = None, collation: str | None = None, *, convert: bool = False
 ) -> ddl.SetTableCharset:
-    return ddl.SetTableCharset(table, charset_of(charset, collation), convert)
+    return ddl.SetTableCharset(table, mysql.charset_of(charset, collation), convert)
 
 
 def _engine(engine: str, table: ddl.TableRef | None = None) -> ddl.OtherClause:
@@ -825,7 +815,7 @@ def parse(statement: str, *, backslash_escapes: bool = True) -> ddl.Clauses:
     return clauses
 
 
-def parse_type(text: str) -> ColumnType:
+def parse_type(text: str) -> mysql.ColumnType:
     """Return the type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow
     it. Raises DdlSyntaxError."""
     cursor = Cursor(text)

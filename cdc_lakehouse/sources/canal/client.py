@@ -357,14 +357,11 @@ class CanalClient:
                 longest = min(2 * longest, _LONGEST_WAIT)
 
     def ack(self, batch: Batch) -> None:
-        """Tell the server that the batch need not be sent again. It must be the oldest open one, else `ValueError` is
-        raised. Raises `CanalRedeliveryError` when the batch's connection is lost. A refusal by the server only shows at
-        the next `get`, with the same error."""
+        """Tell the server that the oldest open batch need not be sent again. Raises `CanalRedeliveryError` when its
+        connection is lost. A refusal by the server only shows at the next `get`, with the same error."""
         connection = self._connection
         if batch.connection != self._connections or connection is None or connection.closed:
             raise _comes_again([batch.id])
-        if not connection.open or batch.id != connection.open[0]:
-            raise ValueError(f"batch {batch.id} is not the oldest that is open: {list(connection.open)}")
         try:
             connection.ack(batch.id)
         except CdcError as error:

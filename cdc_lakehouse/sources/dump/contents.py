@@ -141,19 +141,17 @@ class Dump:
     until: DumpPosition | None = None
 
 
-def sorted_tables(
-    found: Iterable[DumpedTable | UnreadTable],
-) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
-    """Sort tables by name, and those that are unread. Raises `SourceError` when one occurs twice."""
+def dump_of(
+    position: DumpPosition, found: Iterable[DumpedTable | UnreadTable], until: DumpPosition | None = None
+) -> Dump:
+    """Return the dump with these tables. Raises `SourceError` when one occurs twice."""
     tables = sorted(found, key=lambda each: (each.name.database, each.name.table))
     for one, other in itertools.pairwise(tables):
         if one.name == other.name:
             said = f"the dump has the table {one.name.quoted} twice: {one.schema_path} and {other.schema_path}"
             raise SourceError(said, advice=ONE_DUMP)
-    return (
-        tuple(each for each in tables if isinstance(each, DumpedTable)),
-        tuple(each for each in tables if isinstance(each, UnreadTable)),
-    )
+    read = tuple(each for each in tables if isinstance(each, DumpedTable))
+    return Dump(position, read, tuple(each for each in tables if isinstance(each, UnreadTable)), until)
 
 
 def list_objects(

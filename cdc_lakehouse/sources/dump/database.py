@@ -188,5 +188,4 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             name, directory, of.definition.statement, of.definition.parsed, files, rows, of.position
         )
 
-    found = contents.sorted_tables(map(table, plan.tables.values()))
-    return Dump(plan.position or end.until, *found, end.until)
+    return contents.dump_of(plan.position or end.until, map(table, plan.tables.values()), end.until)

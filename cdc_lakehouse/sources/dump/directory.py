@@ -336,7 +336,7 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
             raise SourceError(said, segment=path, advice="dump tables, with --where or --tables-list")
     contents.refuse_unknown(sorted(unknown), "Dumpling")
     tables = (_read_table(store, table, initial.csv) for table in files if table.is_table)
-    return Dump(position, *contents.sorted_tables(tables))
+    return contents.dump_of(position, tables)
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
@@ -476,7 +476,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
         databases[name] = cast("ddl.OfDatabase", clause).name
     own = (each for each in files if each.is_table)
     tables = (_mydumper_table(store, each, databases[each.name.database], counted, position) for each in own)
-    dump = Dump(position, *contents.sorted_tables(tables))
+    dump = contents.dump_of(position, tables)
     with_rows = {table.name for table in dump.tables if table.files}
     with_rows |= {TableName(databases[each.name.database], each.name.table) for each in files if each.rows}
     for name, rows in counted.items():
@@ -615,7 +615,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     if log and start.of("gtidExecutedInconsistent", bool):
         gtid = None  # Of another moment than the rows.
     position = position_of(log, None if offset is None else str(offset), gtid, _START)
-    return Dump(position, *contents.sorted_tables(tables))
+    return contents.dump_of(position, tables)
 
 
 _Value = TypeVar("_Value", str, int, bool, list[Any], dict[str, Any])

@@ -305,24 +305,19 @@ class RemoteStore(ObjectStore):
         if location.service == "s3":
             kind, settings = S3Store, storage.s3.of(location.bucket)
             # This imports boto3, which is slow to load.
-            from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+            from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials  # noqa: PLC0415
 
-            self._credentials = credentials = s3_credentials(settings)
+            self._credentials = None if settings.anonymous else S3Credentials(settings)
             endpoint = settings.endpoint
             if endpoint is not None and not settings.path_style:
                 # For virtual-hosted requests, the client expects the bucket's own endpoint.
                 scheme, _, host = endpoint.partition("://")
                 endpoint = f"{scheme}://{location.bucket}.{host}"
-            config = {
-                "region": settings.region or (credentials and credentials.region) or _DEFAULT_REGION,
-                "virtual_hosted_style_request": not settings.path_style,
-                "endpoint": endpoint, "skip_signature": credentials is None or None,
-            }  # fmt: skip
+            region = settings.region or (self._credentials and self._credentials.region) or _DEFAULT_REGION
+            config = {"region": region, "virtual_hosted_style_request": not settings.path_style, "endpoint": endpoint}
         elif location.service == "gs":
             kind, settings = GCSStore, storage.gs.of(location.bucket)
-            key_file = None if settings.anonymous else settings.service_account_file
-            config = {"base_url": settings.endpoint, "service_account": key_file}
-            config["skip_signature"] = settings.anonymous or None
+            config = {"base_url": settings.endpoint, "service_account": settings.service_account_file}
         else:
             kind, settings = AzureStore, storage.azure.of(location.bucket)
             if (account := location.account or settings.account) is None:
@@ -331,9 +326,10 @@ class RemoteStore(ObjectStore):
             config = {
                 "account_name": account, "sas_key": settings.sas_token, "endpoint": settings.endpoint,
                 "account_key": settings.account_key, "tenant_id": settings.tenant_id, "client_id": settings.client_id,
-                "client_secret": settings.client_secret, "skip_signature": settings.anonymous or None,
+                "client_secret": settings.client_secret,
             }  # fmt: skip
-        is_http = settings.endpoint is not None and settings.endpoint.startswith("http://")
+        config["skip_signature"] = settings.anonymous or None
+        is_http = (settings.endpoint or "").startswith("http://")
         options: dict[str, Any] = {
             "config": {key: value for key, value in config.items() if value is not None},
             "client_options": {**TIMEOUTS, "allow_http": is_http}, "retry_config": RETRIES,

@@ -7,7 +7,6 @@ They are requested repeatedly, so that those that expire are renewed while a sto
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import boto3
@@ -26,12 +25,23 @@ _TTL: Final = datetime.timedelta(minutes=5)
 
 class S3Credentials:
     """A provider for obstore that keeps the error with which it failed: obstore passes on only its own error. A call
-    returns the keys and their expiry (UTC)."""
+    returns the keys and their expiry (UTC). Raises `ConfigurationError` when no credentials are found, or boto3 does
+    not accept the settings."""
 
-    def __init__(self, region: str | None, provide: Callable[[], S3Credential]) -> None:
-        self.region = region
+    def __init__(self, settings: S3Storage) -> None:
         self.failure: CdcError | None = None
-        self._provide = provide
+        try:
+            session = boto3.Session(
+                settings.access_key_id, settings.secret_access_key, settings.session_token, settings.region,
+                profile_name=settings.profile,
+            )  # fmt: skip
+            if session.get_credentials() is None:
+                advice = "set storage.s3.profile or access_key_id, or anonymous: true"
+                raise ConfigurationError("no credentials for S3 were found", advice=advice)
+            self.region: str | None = session.region_name
+            self._provide = Boto3CredentialProvider(session, ttl=_TTL)
+        except botocore.exceptions.BotoCoreError as error:
+            raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
 
     def __call__(self) -> S3Credential:
         try:
@@ -48,25 +58,6 @@ class S3Credentials:
             "token": credential.get("token") or None,
             "expires_at": None if ends is None else ends.astimezone(datetime.UTC),
         }
-
-
-def s3_credentials(settings: S3Storage) -> S3Credentials | None:
-    """Return the credentials that sign requests; None where they are not signed. Raises `ConfigurationError` when no
-    credentials are found, or boto3 does not accept the settings."""
-    if settings.anonymous:
-        return None
-    try:
-        session = boto3.Session(
-            settings.access_key_id, settings.secret_access_key, settings.session_token, settings.region,
-            profile_name=settings.profile,
-        )  # fmt: skip
-        if session.get_credentials() is None:
-            raise ConfigurationError(
-                "no credentials for S3 were found", advice="set storage.s3.profile or access_key_id, or anonymous: true"
-            )
-        return S3Credentials(session.region_name, Boto3CredentialProvider(session, ttl=_TTL))
-    except botocore.exceptions.BotoCoreError as error:
-        raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
 
 
 def _fault(error: Exception) -> CdcError:

@@ -154,8 +154,8 @@ def _outcome(client: sources.CanalClient, call: str, batches: list[sources.Batch
                 yield f"get: {said}{', '.join(entry.decode() for entry in (got.entries if got else ()))}"
             case _:
                 getattr(client, name)()
-    except (CdcError, ValueError) as error:
-        advice = f": {error.advice}" if isinstance(error, CdcError) and error.advice else ""
+    except CdcError as error:
+        advice = f": {error.advice}" if error.advice else ""
         yield f"{call}: {type(error).__name__}: {str(error).removesuffix(advice)}{advice}"
 
 
