@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_933, 8),
-    "cdc_lakehouse/changelog": (4_512, 15),
+    "cdc_lakehouse/changelog": (4_472, 15),
     "cdc_lakehouse/commands": (4_085, 17),
     "cdc_lakehouse/config": (1_689, 7),
     "cdc_lakehouse/decoders": (4_937, 19),
@@ -20,9 +20,9 @@ BUDGETS = {
     "cdc_lakehouse/operate": (1_850, 6),
     "cdc_lakehouse/pipeline": (5_185, 15),
     "cdc_lakehouse/sample": (608, 3),
-    "cdc_lakehouse/sources": (4_939, 18),
+    "cdc_lakehouse/sources": (4_920, 18),
     "cdc_lakehouse/*.py": (825, 5),
-    "tests": (27_903, 133),
+    "tests": (27_880, 133),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
