@@ -1,12 +1,10 @@
 """Buckets on real servers, with the writes that a sink does and that the product must not be able to."""
 
 import base64
-import email.utils
 import hashlib
 import hmac
 import itertools
 import json
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ import boto3
 from botocore.config import Config
 
 from cdc_lakehouse.config import StorageConfig
+from tests.servers.tools import go_server, run_tool
 
 PREFIX: Final = "sink of/a=b+c"
 READER: Final = ("ListBucket", "GetObject")
@@ -85,7 +84,12 @@ class S3Bucket(Bucket):
     def delete(self, path: str) -> None:
         self.client.delete_object(Bucket=self.name, Key=self._key(path))
 
-    def allow(self, user: str, rights: Sequence[str] = READER) -> None:
+    def new_user(self, secret: str, rights: Sequence[str] = READER) -> str:
+        """The name of someone who may do this in the bucket, and nothing else anywhere."""
+        user = f"user{next(_NUMBERS)}"
+        owner = ["--access", self.ACCESS, "--secret", self.SECRET, "--endpoint-url", self.endpoint]
+        command = [go_server("versitygw"), "admin", *owner, "create-user", "--role", "user"]
+        run_tool([*command, "--access", user, "--secret", secret], seconds=60, tries=1)
         statements = [
             {
                 "Effect": "Allow", "Principal": {"AWS": [user]}, "Action": f"s3:{action}",
@@ -95,6 +99,7 @@ class S3Bucket(Bucket):
         ]  # fmt: skip
         policy = {"Version": "2012-10-17", "Statement": statements}
         self.client.put_bucket_policy(Bucket=self.name, Policy=json.dumps(policy))
+        return user
 
 
 def s3_client(endpoint: str, access: str, secret: str) -> Any:
@@ -108,31 +113,34 @@ def s3_storage(endpoint: str, access: str, secret: str) -> dict[str, Any]:
     return {"s3": {"endpoint": endpoint, "path_style": True, "region": "us-east-1", **keys}}
 
 
+def _send(method: str, url: str, body: bytes | None = None, **headers: str) -> None:
+    """By hand, as clients take no key with an empty part."""
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=30):
+        pass
+
+
 class GcsBucket(Bucket):
     SCHEME = "gs"
 
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
         super().__init__(endpoint, prefix)
-        self._send("POST", "/storage/v1/b?project=test", json.dumps({"name": self.name}).encode(), "application/json")
+        made = json.dumps({"name": self.name}).encode()
+        _send("POST", f"{endpoint}/storage/v1/b?project=test", made, **{"Content-Type": "application/json"})
         self.storage = {"gs": {"endpoint": endpoint, "anonymous": True}}
 
     def put(self, path: str, content: bytes) -> None:
-        name = self._quoted(path)
-        self._send("POST", f"/upload/storage/v1/b/{self.name}/o?uploadType=media&name={name}", content)
+        options = urllib.parse.urlencode({"uploadType": "media", "name": self._key(path)})
+        url = f"{self.endpoint}/upload/storage/v1/b/{self.name}/o?{options}"
+        _send("POST", url, content, **{"Content-Type": "application/octet-stream"})
 
     def delete(self, path: str) -> None:
-        self._send("DELETE", f"/storage/v1/b/{self.name}/o/{self._quoted(path)}")
-
-    def _quoted(self, path: str) -> str:
-        return urllib.parse.quote(self._key(path), safe="")
-
-    def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "application/octet-stream") -> None:
-        request = urllib.request.Request(self.endpoint + path, data=body, method=method, headers={"Content-Type": kind})
-        with urllib.request.urlopen(request, timeout=30):
-            pass
+        name = urllib.parse.quote(self._key(path), safe="")
+        _send("DELETE", f"{self.endpoint}/storage/v1/b/{self.name}/o/{name}")
 
 
 class AzureContainer(Bucket):
+    """Written to by a signature of its owner's for everything."""
+
     SCHEME = "azure"
     ACCOUNT = "devstoreaccount1"
     # The key that every Azurite has.
@@ -140,32 +148,20 @@ class AzureContainer(Bucket):
 
     def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
         super().__init__(endpoint, prefix)
-        self._send("PUT", "", query="restype=container")
-        settings = {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}
-        self.storage = {"azure": settings}
+        rights = {"sp": "rwdlac", "ss": "b", "srt": "sco", "st": "", "se": "2100-01-01T00:00:00Z", "sip": "", "spr": "",
+                  "sv": "2020-10-02"}  # fmt: skip
+        text = "".join(f"{each}\n" for each in (self.ACCOUNT, *rights.values()))
+        signed = hmac.new(base64.b64decode(self.KEY), text.encode(), hashlib.sha256).digest()
+        given = {name: value for name, value in rights.items() if value} | {"sig": base64.b64encode(signed).decode()}
+        self._signature = urllib.parse.urlencode(given)
+        _send("PUT", f"{endpoint}/{self.name}?restype=container&{self._signature}")
+        self.storage = {"azure": {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}}
 
     def put(self, path: str, content: bytes) -> None:
-        self._send("PUT", self._path(path), content)
+        _send("PUT", self._url(path), content, **{"x-ms-blob-type": "BlockBlob"})
 
     def delete(self, path: str) -> None:
-        self._send("DELETE", self._path(path))
+        _send("DELETE", self._url(path))
 
-    def _path(self, path: str) -> str:
-        return "/" + urllib.parse.quote(self._key(path))
-
-    def _send(self, method: str, path: str, body: bytes | None = None, query: str = "") -> None:
-        """By hand, as a client takes no key with an empty part."""
-        length, kind = ("", "") if body is None else (str(len(body) or ""), "application/octet-stream")
-        headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
-        if body is not None:
-            headers |= {"x-ms-blob-type": "BlockBlob"}
-        lines = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
-        resource = f"/{self.ACCOUNT}/{self.ACCOUNT}/{self.name}{path}\n{query.replace('=', ':')}".rstrip("\n")
-        text = f"{method}\n\n\n{length}\n\n{kind}\n\n\n\n\n\n\n{lines}{resource}"
-        signed = hmac.new(base64.b64decode(self.KEY), text.encode(), hashlib.sha256)
-        headers |= {"Authorization": f"SharedKey {self.ACCOUNT}:{base64.b64encode(signed.digest()).decode()}"}
-        if kind:
-            headers |= {"Content-Type": kind}
-        url = f"{self.endpoint}/{self.name}{path}?{query}".rstrip("?")
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=30):
-            pass
+    def _url(self, path: str) -> str:
+        return f"{self.endpoint}/{self.name}/{urllib.parse.quote(self._key(path))}?{self._signature}"

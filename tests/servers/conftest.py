@@ -1,8 +1,6 @@
-import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ from tests.servers.buckets import PREFIX, AzureContainer, Bucket, GcsBucket, S3B
 from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, Session, Writer, mysql_server
 from tests.servers.proxy import Proxy, proxy_before
-from tests.servers.tools import azurite, go_server, run_tool
+from tests.servers.tools import azurite, go_server
 
 _GROUPS = {"kafka": {"kafka"}, "mysql": {"mysql"}, "stores": {"s3", "gcs", "azure", "new_bucket", "installed"}}
-_USERS = itertools.count(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # Before xdist looks, also where this directory is named on the command line.
@@ -39,39 +36,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.UsageError("pytest-xdist does not know groups: each worker would start every server")
 
 
-@dataclass(frozen=True)
-class S3Server:
-    """`data` has a directory for each bucket, with a file for each object."""
-
-    endpoint: str
-    data: Path
-
-    def new_user(self, secret: str) -> str:
-        """The name of someone who may do nothing that a bucket's policy does not allow."""
-        name = f"user{next(_USERS)}"
-        owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
-        command = [go_server("versitygw"), "admin", *owner, "create-user", "--role", "user"]
-        run_tool([*command, "--access", name, "--secret", secret], seconds=60, tries=1)
-        return name
+@pytest.fixture(scope="session")
+def s3_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It has a directory for each bucket, with a file for each object."""
+    return tmp_path_factory.mktemp("s3")
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    root, port = tmp_path_factory.mktemp("s3"), free_port()
-    (root / "data").mkdir()
-    (root / "users").mkdir()
+def s3(s3_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    users, port = tmp_path_factory.mktemp("users"), free_port()
     command = [
         *(go_server("versitygw"), "--port", f"127.0.0.1:{port}", "--quiet"),
-        *("--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--iam-dir", str(root / "users")),
-        *("posix", str(root / "data")),
+        *("--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--iam-dir", str(users), "posix", str(s3_data)),
     ]
-    with running(command, port, root / "log"):
-        yield S3Server(f"http://127.0.0.1:{port}", root / "data")
+    with running(command, port, tmp_path_factory.mktemp("s3log") / "log"):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
-def proxy(s3: S3Server) -> Iterator[Proxy]:
-    with proxy_before(s3.endpoint) as proxy:
+def proxy(s3: str) -> Iterator[Proxy]:
+    with proxy_before(s3) as proxy:
         yield proxy
 
 
@@ -129,9 +113,8 @@ def new_bucket(request: pytest.FixtureRequest) -> Callable[..., Bucket]:
     """Makes a bucket of its own on a server, which is started when it is first needed."""
 
     def make(service: str, prefix: str = PREFIX) -> Bucket:
-        server = request.getfixturevalue(service)
         kinds = {"s3": S3Bucket, "gcs": GcsBucket, "azure": AzureContainer}
-        return kinds[service](getattr(server, "endpoint", server), prefix)
+        return kinds[service](request.getfixturevalue(service), prefix)
 
     return make
 

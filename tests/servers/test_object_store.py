@@ -2,6 +2,7 @@
 way to say who asks."""
 
 import datetime
+import functools
 import http.server
 import json
 import re
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import botocore.exceptions
 import pytest
 
 from cdc_lakehouse.config import StorageConfig
@@ -21,10 +21,9 @@ from cdc_lakehouse.sample.shop import write_history
 from cdc_lakehouse.sources import object_store
 from tests.boundaries.sources import ObjectStore, StoredObject, open_store, shared_store
 from tests.commands import call
-from tests.kit.case_files import Case, read_cases, text_of
+from tests.kit.case_files import Case, bytes_of, read_cases, text_of
 from tests.kit.receivers import served
-from tests.servers.buckets import Bucket, Mirror, S3Bucket, s3_client, s3_storage, store_config
-from tests.servers.conftest import S3Server
+from tests.servers.buckets import Bucket, Mirror, S3Bucket, s3_storage, store_config
 from tests.servers.proxy import Proxy, listing, reading
 
 pytestmark = pytest.mark.server
@@ -127,21 +126,58 @@ def test_listing_of_many_pages_is_complete(service: str, new_bucket: Callable[..
     assert sorted(listed(store, "t/", "t/00998")) == names[999:]
 
 
-HIDDEN = ("wrong-secret", "hidden-key", "c2VjcmV0", S3Bucket.SECRET)
+READER_SECRET = "reader-secret-5d1c"
+HIDDEN = ("wrong-secret", "hidden-key", "c2VjcmV0", S3Bucket.SECRET, READER_SECRET)
+GRANTED = """<{0}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{0}Result><Credentials>
+<AccessKeyId>{1}</AccessKeyId><SecretAccessKey>{2}</SecretAccessKey><SessionToken></SessionToken>
+<Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></{0}Result></{0}Response>"""
+REFUSED = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 
 
-def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
-    """Steps of `cases/stores.txt`: PATH with a prefix, a limit or a size; `listed`: as it was when last listed. `file`
-    is one on this machine, in `<dir>`. Its settings `storage` differ from those of the bucket; null: there is none."""
-    uri = case.settings.get("uri", bucket.uri.replace(bucket.name, case.settings.get("bucket", bucket.name)))
-    uri, storage = uri.replace("<bucket>", bucket.name), dict[str, Any]()
-    for name, own in bucket.storage.items():
-        settings = {**own, **case.settings.get("storage", {})}
-        storage[name] = {key: value for key, value in settings.items() if value is not None}
-    config = StorageConfig.model_validate(json.loads(json.dumps(storage).replace("<dir>", str(directory))))
-    seen = dict[str, StoredObject]()
+@pytest.fixture
+def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
+    """A token service that gives the owner's keys, but for a role called `refused`; what it was asked."""
+    asked: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode())))
+            refused = asked[-1]["RoleArn"].endswith("refused")
+            self.send_response(403 if refused else 200)
+            self.end_headers()
+            granted = GRANTED.format(asked[-1]["Action"], S3Bucket.ACCESS, S3Bucket.SECRET)
+            self.wfile.write((REFUSED if refused else granted).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with served(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
+        yield asked
+
+
+def played(
+    case: Case, bucket: Bucket, directory: Path, patch: pytest.MonkeyPatch, asked: list[dict[str, str]]
+) -> Iterator[str]:
+    """Steps of `cases/stores.txt`: PATH with a prefix, a limit or a size; `listed`: as it was when last listed; `put`:
+    written over once a piece of it is read. `file` is one on this machine, in `<dir>`, `env` of its environment;
+    `<reader>` may list and read the bucket, and no more; `asked` is the token service. Its settings `storage` differ
+    from those of the bucket; null: there is none."""
+    own = json.dumps(case.settings) + "".join(case.own)
+    reader = bucket.new_user(READER_SECRET) if isinstance(bucket, S3Bucket) and "<reader>" in own else ""
+    places = {"<dir>": str(directory), "<reader>": reader, "<bucket>": bucket.name}
+
+    def named(text: str) -> str:
+        return functools.reduce(lambda text, place: text.replace(*place), places.items(), text)
+
+    uri = named(case.settings.get("uri", bucket.uri.replace(bucket.name, case.settings.get("bucket", bucket.name))))
+    changed = json.loads(named(json.dumps(case.settings.get("storage", {}))))
+    storage = {
+        kind: {key: value for key, value in {**settings, **changed}.items() if value is not None}
+        for kind, settings in bucket.storage.items()
+    }
+    config, seen = StorageConfig.model_validate(storage), dict[str, StoredObject]()
     for line in case.own:
-        word, path, number, *how = *shlex.split(line), "", ""
+        word, path, number, *how = *shlex.split(named(line)), "", ""
         of: dict[str, Any] = {"etag": seen[path].etag} if "listed" in how else {}
         pieces = list[bytes]()
         try:
@@ -150,12 +186,16 @@ def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
                     bucket.put(path, number.encode())
                     continue
                 case "file":
-                    (directory / path).write_text(number)
+                    (directory / path).write_bytes(bytes_of(number))
                     continue
-                case "shared":
-                    store = shared_store(uri, config)
-                case _:
-                    store = open_store(uri, config)
+                case "env":
+                    patch.setenv(path, number)
+                    continue
+                case "asked":
+                    said = str([{name: each.get(name) for name in path.split(",")} for each in asked])
+                    yield f"{line}: {said}"
+                    continue
+            store = (shared_store if word == "shared" else open_store)(uri, config)
             match word:
                 case "list":
                     seen = listed(store, path)
@@ -167,11 +207,15 @@ def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
                 case "head":
                     said = store.head(path, int(number), **of).decode()
                 case "pieces":
-                    pieces.extend(store.pieces(path, int(number), **of))
+                    for piece in store.pieces(path, int(number), **of):
+                        pieces.append(piece)
+                        if "put" in how:
+                            bucket.put(path, b"other")
                     said = b"|".join(pieces).decode() or f"{len(pieces)} pieces"
                 case _:
                     store.check()
                     said = store.uri.replace(uri, "<uri>")
+            assert not [text for text in HIDDEN if text in f"{config!r} {config} {store!r}"]
         except CdcError as error:
             assert not [text for text in HIDDEN if text in traceback.format_exc() + repr(config)]
             said = f"{type(error).__name__}: {error}".replace(uri, "<uri>").replace(bucket.name, "<bucket>")
@@ -189,11 +233,13 @@ def played(case: Case, bucket: Bucket, directory: Path) -> Iterator[str]:
     ],
 )
 def test_store_answers_as_written(
-    case: Case, service: str, new_bucket: Callable[..., Bucket], tmp_path: Path, update: bool
-) -> None:
+    case: Case, service: str, new_bucket: Callable[..., Bucket], sts: list[dict[str, str]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, update: bool,
+) -> None:  # fmt: skip
     own = {"prefix": case.settings["prefix"]} if "prefix" in case.settings else {}
     bucket = Directory(tmp_path / "sink") if service == "local" else new_bucket(service, **own)
-    case.compare([text_of(line) for line in played(case, bucket, tmp_path)], update=update)
+    monkeypatch.setattr(object_store, "RETRIES", {**object_store.RETRIES, "max_retries": 1})
+    case.compare([text_of(line) for line in played(case, bucket, tmp_path, monkeypatch, sts)], update=update)
 
 
 def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> None:
@@ -208,26 +254,14 @@ def test_large_object_is_read_in_pieces(bucket: Bucket, store: ObjectStore) -> N
         assert {len(piece) for piece in pieces[:-1]} <= {size} and len(pieces[-1]) <= size
 
 
-def test_object_changed_between_pieces_is_refused(bucket: Bucket, store: ObjectStore) -> None:
-    bucket.put("f", b"first")
-    pieces = store.pieces("f", 2)
-    assert next(pieces) == b"fi"
-    bucket.put("f", b"o")
-    if isinstance(bucket, Directory):  # It was replaced: what was opened is read to its end.
-        assert list(pieces) == [b"rs", b"t"]
-        return
-    with pytest.raises(ObjectChangedError, match=r"\[segment f\]"):
-        list(pieces)
-
-
 # --- Faults: tried again where they can pass, reported where not, never a half-read object ---
 
 CONTENT = bytes(range(256)) * 4096
 
 
 @pytest.fixture
-def s3_bucket(s3: S3Server) -> S3Bucket:
-    bucket = S3Bucket(s3.endpoint)
+def s3_bucket(s3: str) -> S3Bucket:
+    bucket = S3Bucket(s3)
     for name, content in (("metadata", b"{}"), ("a/large", CONTENT), ("a/small", b"small")):
         bucket.put(name, content)
     return bucket
@@ -249,8 +283,7 @@ def proxied(
     return open_store(s3_bucket.uri, StorageConfig.model_validate(storage))
 
 
-Use = Callable[[ObjectStore], object]
-USES: dict[str, Use] = {
+USES: dict[str, Callable[[ObjectStore], object]] = {
     "list": lambda store: list(store.list("a/")),
     "directories": lambda store: store.directories(),
     "read": lambda store: store.read("a/large", limit=len(CONTENT)),
@@ -285,15 +318,6 @@ def test_fault_that_passes_is_tried_again_and_others_reported(
         assert re.search(outcome, said) and s3_bucket.name in said and "storage.s3" in said and spoiled.seen == 1
 
 
-@pytest.mark.parametrize("use", USES)
-def test_missing_server_is_reported_as_passing(s3_bucket: S3Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
-    for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
-        store = open_store(s3_bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
-        with pytest.raises(SourceUnreachableError, match="cannot be read for now"):
-            USES[use](store)
-
-
 @pytest.mark.parametrize("conditional", [True, False])
 def test_object_changed_between_tries_is_never_mixed(
     proxied: ObjectStore, s3_bucket: S3Bucket, proxy: Proxy, conditional: bool
@@ -314,112 +338,6 @@ def test_object_that_a_list_missed_is_in_the_next(proxied: ObjectStore, proxy: P
     proxy.add(applies=listing, hide="a/small")
     assert [*listed(proxied)] == ["a/large", "metadata"]
     assert [*listed(proxied)] == ["a/large", "a/small", "metadata"]
-
-
-# --- Credentials, against servers that check them ---
-
-READER_SECRET = "reader-secret-5d1c"
-
-
-@pytest.fixture
-def reader(s3: S3Server, s3_bucket: S3Bucket) -> str:
-    """Someone who may list and read the bucket, and no more."""
-    name = s3.new_user(READER_SECRET)
-    s3_bucket.allow(name)
-    return name
-
-
-def s3_config(bucket: S3Bucket, **settings: Any) -> StorageConfig:
-    own = {"access_key_id": None, "secret_access_key": None, **settings}
-    return StorageConfig.model_validate({"s3": {**bucket.storage["s3"], **own}})
-
-
-def check(bucket: S3Bucket, storage: StorageConfig) -> None:
-    store = open_store(bucket.uri, storage)
-    assert "metadata" in listed(store)
-    assert store.read("metadata", limit=2) == b"{}"
-    for shown in (repr(storage), str(storage), repr(store)):
-        assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
-
-
-@pytest.mark.parametrize("by", ["keys", "environment", "profile", "bucket"])
-def test_credentials_of_a_reader_are_found(
-    by: str, s3: S3Server, s3_bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    own = {"access_key_id": reader, "secret_access_key": READER_SECRET}
-    settings: dict[str, Any] = {}
-    match by:
-        case "keys":
-            settings = own
-            with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
-                s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=s3_bucket.name, Key="x", Body=b"")
-        case "environment":
-            for name, value in own.items():
-                monkeypatch.setenv(f"AWS_{name.upper()}", value)
-        case "profile":
-            keys = "".join(f"aws_{name}={value}\n" for name, value in own.items())
-            (tmp_path / "credentials").write_text(f"[cdc]\n{keys}")
-            settings = {"profile": "cdc"}
-        case _:
-            settings = {"access_key_id": "x", "secret_access_key": "y", "buckets": {s3_bucket.name: own}}
-    check(s3_bucket, s3_config(s3_bucket, **settings))
-    other = S3Bucket(s3.endpoint)
-    words = rf"no permission to list the bucket '{other.name}' \(HTTP 403 AccessDenied\)"
-    if by != "bucket":
-        with pytest.raises(SourceError, match=words):
-            open_store(other.uri, s3_config(s3_bucket, **settings)).check()
-
-
-# --- Roles: a token service that gives the owner's keys ---
-
-
-@pytest.fixture
-def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
-    """A token service for tests; gives the requests that it was asked. A role called `refused` is refused."""
-    asked: list[dict[str, str]] = []
-    refusal = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            asked.append(dict(urllib.parse.parse_qsl(body)))
-            refused = asked[-1]["RoleArn"].endswith("refused")
-            action = asked[-1]["Action"]
-            granted = (
-                f"<{action}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{action}Result><Credentials>"
-                f"<AccessKeyId>{S3Bucket.ACCESS}</AccessKeyId><SecretAccessKey>{S3Bucket.SECRET}</SecretAccessKey>"
-                "<SessionToken></SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
-                f"</Credentials></{action}Result></{action}Response>"
-            )
-            self.send_response(403 if refused else 200)
-            self.end_headers()
-            self.wfile.write((refusal if refused else granted).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with served(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
-        yield asked
-
-
-@pytest.mark.parametrize("kind", ["source_profile", "web_identity"])
-def test_profile_with_role_assumes_it(
-    kind: str, s3_bucket: S3Bucket, sts: list[dict[str, str]], tmp_path: Path
-) -> None:
-    (tmp_path / "token").write_text("the-token")
-    (tmp_path / "credentials").write_text("[who]\naws_access_key_id=who\naws_secret_access_key=ever\n")
-    by, told = {
-        "source_profile": ("source_profile=who\nexternal_id=ext", ("ext", None)),
-        "web_identity": (f"web_identity_token_file={tmp_path}/token", (None, "the-token")),
-    }[kind]
-    roles = "".join(f"[profile {name}]\nrole_arn=arn:aws:iam::1:role/{name}\n{by}\n" for name in ("reader", "refused"))
-    (tmp_path / "config").write_text(roles)
-    check(s3_bucket, s3_config(s3_bucket, profile="reader"))
-    (asked,) = {(each["RoleArn"], each.get("ExternalId"), each.get("WebIdentityToken")) for each in sts}
-    assert asked == ("arn:aws:iam::1:role/reader", *told)
-    with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*profile"):
-        open_store(s3_bucket.uri, s3_config(s3_bucket, profile="refused")).check()
 
 
 # --- `init` ---
