@@ -128,8 +128,8 @@ class Broker:
                     return
                 yield message.offset(), message.value()
 
-    def send(self, topic: str, messages: Iterable[Sent | bytes], **settings: Any) -> None:
-        self._give(self._producer(settings), topic, messages)
+    def send(self, topic: str, messages: Iterable[Sent | bytes]) -> None:
+        self._give(self._producer({}), topic, messages)
 
     def send_in_transaction(self, topic: str, messages: Iterable[Sent | bytes], *, commit: bool = True) -> None:
         with self.transaction(topic, messages) as producer:
@@ -155,8 +155,8 @@ class Broker:
 
     def _producer(self, settings: dict[str, Any]) -> Producer:
         # Else messages that are sent again, because a new topic has no leader yet, come behind later ones.
-        order = {"enable.idempotence": True}
-        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **order, **settings})
+        own = {"enable.idempotence": True, "linger.ms": 5, "log_level": 0, "message.max.bytes": 30_000_000}
+        return Producer({"bootstrap.servers": self.bootstrap, **own, **settings})
 
     def _give(self, producer: Producer, topic: str, messages: Iterable[Sent | bytes]) -> None:
         errors: list[Any] = []
