@@ -7,16 +7,16 @@ import datetime
 import itertools
 import os
 import zoneinfo
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pymysql.converters
-from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.changelog.schema import quoted
+from tests.kit.lakes import TestLake
 from tests.kit.processes import free_port, running
 from tests.kit.truth import differences
 from tests.servers.tools import mysqld, run_tool
@@ -93,7 +93,7 @@ def mysql_server(directory: Path, *, folding: bool = False) -> Iterator[MySqlSer
 
 def load_zone(cursor: Any, zone: str) -> None:
     """Make a time zone that changes at full hours known to a server, from 1970 on, if it is not yet."""
-    info, day = zoneinfo.ZoneInfo(zone), 86_400
+    info = zoneinfo.ZoneInfo(zone)
     if cursor.execute("SELECT * FROM mysql.time_zone_name WHERE name = %s", (zone,)):
         return
 
@@ -101,12 +101,7 @@ def load_zone(cursor: Any, zone: str) -> None:
         local = datetime.datetime.fromtimestamp(moment, info)
         return (local.utcoffset() or datetime.timedelta()).total_seconds(), bool(local.dst()), str(local.tzname())[:8]
 
-    changes = {0: kind(0)}
-    for begin in range(0, 2**31 - 1 - day, day):
-        before = kind(begin)
-        if kind(begin + day) != before:
-            change = next(at for at in range(begin, begin + day + 1, 3600) if kind(at) != before)
-            changes[change] = kind(change)
+    changes = {next(hours): each for each, hours in itertools.groupby(range(0, 2**31 - 1, 3600), kind)}
     types = list(dict.fromkeys(changes.values()))
     cursor.execute("INSERT INTO mysql.time_zone (Use_leap_seconds) VALUES ('N')")
     number = cursor.lastrowid
@@ -163,17 +158,19 @@ class Writer(Session):
         session.connection.close()
         return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
 
-    def check(self, tables: Mapping[str, Table], *, left_out: tuple[str, ...] = ()) -> None:
-        """The lake's tables, by their names, have what SELECT shows; but for some columns."""
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.run(f"SHOW TABLES FROM {self.database}")}
+
+    def check(self, lake: TestLake, *, held: Collection[str] = (), left_out: Collection[str] = ()) -> None:
+        """The lake's tables are those of the database but for some, and have what SELECT shows but for some columns."""
+        tables = {table: found for (database, table), found in lake.tables().items() if database == self.database}
+        assert set(tables) == self.tables() - set(held)
         wrong: dict[str, Any] = {}
         for name, table in tables.items():
             columns, rows = self.shown(name)
             told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
             wrong |= {f"{name}.{column}": how for column, how in told.items()}
         assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
-
-    def tables(self) -> list[str]:
-        return [name for (name,) in self.run(f"SHOW TABLES FROM {self.database}")]
 
 
 WORKLOAD: Final = {

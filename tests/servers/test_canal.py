@@ -11,15 +11,15 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import pymysql.converters
 import pytest
 
 from cdc_lakehouse import config
-from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
+from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import CanalSource, StorageConfig
 from cdc_lakehouse.decoders.formats import canal_entries
@@ -111,46 +111,30 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- What it gives ---
 
 
-@dataclass
-class Reader:
-    """Keeps each entry once, by its place in the binlog."""
-
-    entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
-
-    def read(self, client: CanalClient, mark: int) -> None:
-        """Until the mark has come and is acknowledged."""
-        while True:
-            try:
-                batch = client.get(wait_seconds=0.2)
-                if batch is None:
-                    continue
-                for entry in batch.entries:
-                    header = wire.Entry.FromString(entry).header
-                    self.entries.setdefault((header.logfile_name, header.logfile_offset), entry)
-                client.ack(batch)
-            except CanalRedeliveryError:
+def read(client: CanalClient, mark: int) -> list[bytes]:
+    """Each entry once, by its place in the binlog, until the mark has come and is acknowledged."""
+    entries: dict[tuple[str, int], bytes] = {}
+    while True:
+        with contextlib.suppress(CanalRedeliveryError):
+            if (batch := client.get(wait_seconds=0.2)) is None:
                 continue
+            for entry in batch.entries:
+                header = wire.Entry.FromString(entry).header
+                entries.setdefault((header.logfile_name, header.logfile_offset), entry)
+            client.ack(batch)
             if holds(batch.entries, mark):
-                return
-
-    def messages(self) -> list[Message]:
-        """All but the marks."""
-        messages = [canal_entries.decode(entry) for entry in self.entries.values()]
-        return [message for message in messages if not any(map(_is_mark, message.parts))]
-
-    def changes(self, table: str) -> list[RowChange]:
-        parts = itertools.chain.from_iterable(message.parts for message in self.messages())
-        return [part for part in parts if isinstance(part, RowChange) and part.table == table]
+                return list(entries.values())
 
 
-def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
-    return isinstance(part, RowChange) and part.database == "marks"
+def changes(entries: Iterable[bytes], table: str) -> list[RowChange]:
+    parts = itertools.chain.from_iterable(canal_entries.decode(entry).parts for entry in entries)
+    return [part for part in parts if isinstance(part, RowChange) and part.table == table]
 
 
 def holds(entries: Iterable[bytes], mark: int) -> bool:
     for entry in entries:
         with contextlib.suppress(MessageError):
-            if any(_is_mark(part) and part.after == {"n": str(mark)} for part in canal_entries.decode(entry).parts):
+            if any(change.after == {"n": str(mark)} for change in changes([entry], "m")):
                 return True
     return False
 
@@ -164,16 +148,15 @@ def canal(mysql: MySqlServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.in_turn
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/canal.txt"), ids=str)
 def test_rows_are_given_as_written(case: Case, canal: CanalServer, writer: Writer, update: bool) -> None:
-    reader = Reader()
     with CanalClient(canal.source()) as client:
         writer.begin()
         writer.run(*case.given)
-        reader.read(client, writer.mark())
+        entries = read(client, writer.mark())
     try:
-        changes = reader.changes("t")
-        images = [[each.op, *filter(None, (each.before, each.after))] for each in changes]
+        rows = changes(entries, "t")
+        images = [[each.op, *filter(None, (each.before, each.after))] for each in rows]
         found = [" ".join(each if isinstance(each, str) else json.dumps(each) for each in parts) for parts in images]
-        assert all(each.key == ("id",) for each in changes)
+        assert all(each.key == ("id",) for each in rows)
     except MessageError as error:
         found = [f"error: {error}"]
     case.compare(found, update=update)
@@ -182,7 +165,6 @@ def test_rows_are_given_as_written(case: Case, canal: CanalServer, writer: Write
 def test_canals_own_options_count(writer: Writer, start_canal: StartCanal) -> None:
     """Its time zone for TIMESTAMP, the whole set of GTIDs that are executed, and a filter."""
     uuid, _, last = writer.mysql.executed().partition(":1-")
-    reader = Reader()
     server = start_canal(zone="Asia/Shanghai", gtids=f"{uuid}:1-{last}")
     with CanalClient(server.source(filter=r"d\.t,marks\..*")) as client:
         writer.begin()
@@ -191,11 +173,11 @@ def test_canals_own_options_count(writer: Writer, start_canal: StartCanal) -> No
             "INSERT INTO left_out VALUES (1)", "SET time_zone = '-05:00'",
             "INSERT INTO t VALUES (1, '2024-06-30 12:00:00', '2024-06-30 12:00:00')",
         )  # fmt: skip
-        reader.read(client, writer.mark())
-    (change,) = reader.changes("t")
+        entries = read(client, writer.mark())
+    (change,) = changes(entries, "t")
     assert change.after == {"id": "1", "ts": "2024-07-01 01:00:00", "dt": "2024-06-30 12:00:00"}
-    assert not reader.changes("left_out")
-    (gtid,) = {message.origin.gtid for message in reader.messages() if change in message.parts}
+    assert not changes(entries, "left_out")
+    (gtid,) = {message.origin.gtid for message in map(canal_entries.decode, entries) if change in message.parts}
     assert gtid == f"{uuid}:1-{int(last) + 6}"
 
 
@@ -212,7 +194,7 @@ def test_what_comes_after_another_clients_batch_is_not_taken(canal: CanalServer,
         assert again is not None and again.entries[0] == first.entries[0]
     with CanalClient(canal.source()) as client:
         # What is left is no part of the next test.
-        Reader().read(client, writer.mark())
+        read(client, writer.mark())
 
 
 def test_refusals_are_reported_without_a_secret(canal: CanalServer) -> None:
@@ -287,16 +269,10 @@ class CanalFeed:
 
     def check(self, done: Steps, *, held: tuple[str, ...] = ()) -> None:
         assert {done.applied.lives[id].last.name.table for id in done.applied.held} == set(held), done.applied.held
-        tables = {table: found for (database, table), found in self.lake.tables().items() if database == "d"}
-        assert set(tables) == set(self.writer.tables()) - set(held)
-        self.writer.check(tables, left_out=NOT_THE_SAME)
+        self.writer.check(self.lake, held=held, left_out=NOT_THE_SAME)
         keys = Counter(tuple(json.loads(row["key"])[:-1]) for row in self.landed())
         assert keys and max(keys.values()) == 1
         assert [row["offset"] for row in self.landed()] == list(range(len(keys)))
-
-    def check_nothing_to_do(self) -> None:
-        with self.lake.without_changes():
-            assert self.run().loaded.commit_ts is None
 
     def loaded(self) -> list[dict[str, Any]]:
         return [event for event in self.lake.machinery("events") if event["op"] == "R"]
@@ -486,7 +462,7 @@ def test_dump_and_what_is_written_meanwhile_are_true(
     assert done.loaded.commit_ts is not None and load.loaded()
     first, last = load.cuts()
     assert first == done.loaded.commit_ts < last
-    load.check_nothing_to_do()
+    load.lake.check_nothing_to_do()
 
 
 @pytest.mark.in_turn
@@ -551,7 +527,7 @@ def test_table_that_cannot_be_read_is_held_alone(load: CanalFeed, writer: Writer
     ((table, reason),) = done.applied.held.items()
     assert table == "d.bytes" and "SELECT command denied" in reason
     assert "cdc-lakehouse load --table d.bytes" in reason
-    assert {name for _, name in load.lake.tables()} == set(writer.tables()) - {"bytes"}
+    assert {name for _, name in load.lake.tables()} == writer.tables() - {"bytes"}
     writer.run(f"GRANT SELECT ON d.bytes TO {READER}@'%'", "INSERT INTO bytes VALUES (x'ff', 7)")
     load.land_all()
     load.run(reload_tables=frozenset({"d.bytes"}))
@@ -588,7 +564,7 @@ def test_tables_that_change_are_loaded_true(
     assert read.position != read.until and len(load.loaded()) == sum(each.rows or 0 for each in read.tables)
     assert all(len(each.files) > 2 for each in read.tables if each.name.table in ("t", "ke%y", "bytes"))
     assert min(event["commit_ts"] for event in load.loaded()) < load.cuts()[0] == done.loaded.commit_ts
-    load.check_nothing_to_do()
+    load.lake.check_nothing_to_do()
     # Once more, of a table alone.
     writer.run("UPDATE still SET e = 'b'", "DELETE FROM still WHERE id = 7")
     load.land_all()
@@ -664,6 +640,5 @@ def test_playground_has_the_rows_of_its_mysql(
     for _ in range(3):
         shop.run(*of_playground("day.sql"))
     load.catch_up()
-    tables = {table: found for (_, table), found in lake.tables().items()}
-    assert set(tables) == {"customers", "orders"} and len(load.loaded()) >= 110
-    shop.check(tables)
+    assert shop.tables() == {"customers", "orders"} and len(load.loaded()) >= 110
+    shop.check(lake)
