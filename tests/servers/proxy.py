@@ -120,16 +120,10 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
             self.connection.close()
             self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            pass
+        def log_message(self, *_: object) -> None: ...
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            """A client that has gone is no news."""
-
-    server = Server(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # A client that has gone is no news.
     proxy = Proxy(server.server_address[1])
     with served(server):
         yield proxy

@@ -37,7 +37,6 @@ from tests.kit.waiting import until
 from tests.lake import CREATE, NOON, change
 from tests.servers import tools
 from tests.servers.buckets import Bucket, Mirror, S3Bucket
-from tests.servers.conftest import S3Server
 from tests.servers.proxy import proxy_before
 from tests.servers.tools import CACHE, rest_catalog, rows_in_duckdb, uv, wheel
 
@@ -191,7 +190,7 @@ def test_compose_file_is_sound(name: str) -> None:
 
 @pytest.mark.long
 def test_parts_of_the_compose_file_run_together(
-    installed: Installed, postgres: int, s3: S3Server, tmp_path: Path, home: Path
+    installed: Installed, postgres: int, s3: str, tmp_path: Path, home: Path
 ) -> None:
     """With Postgres for Dagster and for the catalog, and S3: the daemon finds the changefeed, and starts the run."""
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
@@ -210,7 +209,7 @@ def test_parts_of_the_compose_file_run_together(
         "DAGSTER_PG_HOST": "127.0.0.1", "DAGSTER_PG_PORT": str(postgres), "ICEBERG_PG_HOST": "127.0.0.1",
         # Percent-encoded, as one with other characters must be.
         "ICEBERG_PG_PASSWORD": PASSWORD.replace("-", "%2D"), "ICEBERG_PG_PORT": str(postgres),
-        "S3_ENDPOINT": s3.endpoint, "AWS_ENDPOINT_URL_S3": s3.endpoint,
+        "S3_ENDPOINT": s3, "AWS_ENDPOINT_URL_S3": s3,
         "CDC_LAKEHOUSE_CODE_HOST": "127.0.0.1", "CDC_LAKEHOUSE_CODE_PORT": str(code),
     }  # fmt: skip
     # As in the image, and where its user may write.
@@ -304,10 +303,10 @@ def in_postgres(installed: Installed, postgres: int, directory: Path) -> Iterato
 
 
 @contextlib.contextmanager
-def in_rest_catalog(installed: Installed, s3: S3Server, directory: Path) -> Iterator[Place]:
+def in_rest_catalog(installed: Installed, s3: str, directory: Path) -> Iterator[Place]:
     """A proxy before it ends the runs when their n-th commit has come that far, which it then passes on, or not."""
     prefetch(installed)
-    bucket, port = S3Bucket(s3.endpoint), free_port()
+    bucket, port = S3Bucket(s3), free_port()
     with proxy_before(f"http://127.0.0.1:{port}") as proxy:
         catalog = {"type": "rest", "uri": proxy.endpoint, "token": "${TOKEN}", "warehouse": "demo"}
         lake = {"warehouse": f"s3://{bucket.name}/lake", "catalog": catalog}
@@ -318,7 +317,7 @@ def in_rest_catalog(installed: Installed, s3: S3Server, directory: Path) -> Iter
         server = [
             *rest_catalog(JARS / jar_directory(jars).name), str(port), f"token={TOKEN}",
             f"uri=jdbc:sqlite:{directory}/rest.db", f"warehouse={lake['warehouse']}",
-            "jdbc.schema-version=V1", "io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"s3.endpoint={s3.endpoint}",
+            "jdbc.schema-version=V1", "io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"s3.endpoint={s3}",
             "s3.path-style-access=true", "client.region=us-east-1", f"s3.access-key-id={S3Bucket.ACCESS}",
             f"s3.secret-access-key={S3Bucket.SECRET}",
         ]  # fmt: skip

@@ -223,9 +223,7 @@ def from_ivy(name: str, wanted: Sequence[tuple[str, str]], *excluded: str) -> Pa
             "</ivy-module>",
         ]
         (part / "ivy.xml").write_text("\n".join(lines), encoding="utf-8")
-        options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
-        run_tool([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
-        _require_jars(part, name)
+        _retrieve(part, name, "[artifact]-[revision](-[classifier]).[ext]", "-ivy", str(part / "ivy.xml"))
 
     return _installed(name, fill)
 
@@ -254,23 +252,25 @@ def _installed(name: str, fill: Callable[[Path], object]) -> Path:
     return home
 
 
-def _ivy() -> Sequence[str]:
-    return ["java", "-jar", str(next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")))]
+def _retrieve(part: Path, tool: str, pattern: str, *options: str) -> None:
+    """Jars by the Ivy that is in PySpark, so that nothing but Java is needed."""
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    run_tool(["java", "-jar", str(ivy), *options, "-types", "jar", "bundle", "-retrieve", str(part / pattern)])
+    jars = sorted(part.glob("*.jar"))
+    _require_digest("jars", [f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}" for jar in jars], tool)
 
 
 def _from_maven(
     name: str, then: Callable[[Path], None] = lambda part: None, what: Sequence[str] = ("-notransitive",)
 ) -> Path:
-    """The jar and `what` of its dependencies, by the Ivy that is in PySpark, so that nothing but Java is needed."""
-    (version, place, _), tool = _PINS[name], _named(name)
+    """The jar and `what` of its dependencies."""
+    version, place, _ = _PINS[name]
 
     def fill(part: Path) -> None:
-        options = [*what, "-types", "jar", "bundle", "-retrieve", str(part / "[artifact].[ext]")]
-        run_tool([*_ivy(), "-dependency", *place.split(":"), version, *options])
-        _require_jars(part, tool)
+        _retrieve(part, _named(name), "[artifact].[ext]", "-dependency", *place.split(":"), version, *what)
         then(part)
 
-    return _installed(tool, fill)
+    return _installed(_named(name), fill)
 
 
 def spark_jars() -> Path:
@@ -282,11 +282,6 @@ def spark_jars() -> Path:
     )
     state = zlib.crc32(repr((PACKAGES, wanted)).encode())
     return _installed(f"spark-jars-{state:08x}", lambda part: run_tool([sys.executable, "-c", program, str(part)]))
-
-
-def _require_jars(directory: Path, tool: str) -> None:
-    jars = sorted(directory.glob("*.jar"))
-    _require_digest("jars", [f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}" for jar in jars], tool)
 
 
 def _require_digest(what: str, lines: Sequence[str], tool: str) -> None:
