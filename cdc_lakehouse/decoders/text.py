@@ -353,10 +353,6 @@ class Reader(ABC):
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
         """Return the rows that begin from `start` to before `stop`, or the first of them; none if they need more."""
 
-    def rest(self) -> Rows | None:
-        """Return what remains to be reported at the end of the file."""
-        return None
-
 
 class TextReader(Reader):
     """`problem` is that of a text that is no record; `header` checks the cells of a first record that is no row."""
@@ -537,5 +533,3 @@ def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Ro
         needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), RECORD_LIMIT) + piece
         at = rows.end
         yield rows
-    if (incomplete := reader.rest()) is not None:
-        yield incomplete

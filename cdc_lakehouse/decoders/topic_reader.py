@@ -364,25 +364,20 @@ class TopicReader:
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        form = self._format
         for records in _by_place(batch):
             topic, partition, number = (records.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
-            self._enter(topic, partition, number)
+            self._place = place = topic, partition, number
+            if place not in self.summaries:
+                self.summaries[place] = PartitionSummary(*self._starts[place])
+                self._states[place] = (
+                    None if form.redelivery is None else RedeliveryFilter(form.redelivery),
+                    None if form.joined_update is None else UpdatePairing(form.joined_update),
+                    ColumnObserver(in_order=self._in_order, in_table_order=form.in_table_order),
+                )
+            self._summary, self._landed_ms = self.summaries[place], self._landed[number]
+            self._filter, self._pairing, self._observer = self._states[place]
             yield from self._read(records)
-
-    def _enter(self, topic: str, partition: int, batch: int) -> None:
-        """Switch to the records of a topic, partition and batch."""
-        self._place = place = topic, partition, batch
-        form = self._format
-        if place not in self.summaries:
-            self.summaries[place] = PartitionSummary(*self._starts[place])
-            self._states[place] = (
-                None if form.redelivery is None else RedeliveryFilter(form.redelivery),
-                None if form.joined_update is None else UpdatePairing(form.joined_update),
-                ColumnObserver(in_order=self._in_order, in_table_order=form.in_table_order),
-            )
-        self._summary = self.summaries[place]
-        self._landed_ms = self._landed[batch]
-        self._filter, self._pairing, self._observer = self._states[place]
 
     def _read(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode the records of a topic, partition and batch."""

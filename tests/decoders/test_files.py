@@ -976,7 +976,7 @@ def test_parts_of_a_long_record_are_not_held_beside_it() -> None:
         held.append(tracemalloc.get_traced_memory()[0] / len(content))
         return SimpleNamespace(end=len(content) if final else at)
 
-    reader: Any = SimpleNamespace(fast=read, rest=lambda: None, within_long=False)
+    reader: Any = SimpleNamespace(fast=read, within_long=False)
     tracemalloc.start()
     try:
         assert list(quoted_text.read_rows(reader, (bytes(1 << 20) for _ in range(24)), 1 << 20))

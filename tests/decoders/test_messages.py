@@ -454,6 +454,8 @@ def topic_shown(reading: Reading) -> Iterator[str]:
             f"{of}{line}: statement {each.text} at {shown_ts(each.commit_ts)}, its time {each.time_ms}"
             for line, each in summary.statements
         )
+        if len(summary.observed) > 1:
+            yield from (f"{of}{line}: columns {dict(each.columns or ())}" for line, each in summary.observed.values())
         yield from (
             f"{of}{each.line}: {each.raw!r} of {each.database}.{each.table} at {shown_ts(ts)} may have come before"
             for (*_, ts), each in summary.stated_before.items()
@@ -520,12 +522,15 @@ def test_messages_that_are_read_one_by_one_are_counted() -> None:
 # Rows of any operation, with columns and types in any order, written in any way.
 SAMPLES: Sequence[bytes] = [
     message(), message().replace(b'"data":', b'"data": '), ticdc(6, type="INSERT", old=None), ticdc(5, type="INIT"),
-    ticdc(7, type="DELETE", old=[{"v": "y"}]), ticdc(7, old=[{"id": "2"}]), ticdc(7, data=[{"v": "z"}]),
+    ticdc(7, type="DELETE", old=[{"v": "y"}]), ticdc(7, old=[{"id": "2", "v": "\ufffd"}]), ticdc(7, data=[{"v": "z"}]),
+    ticdc(7, data=[{"v": "z"}], old=[{"v": "y"}]),
     ticdc(8, mysqlType={"v": "varchar", "id": "int"}), ticdc(8, data=[{"v": "\ufffd", "id": "1"}], old=[{"v": "-0"}]),
     ticdc(9, table="u", mysqlType={"id": "bigint", "w": ""}, data=[{"id": "1", "w": "<>&\\u003c", "a``b": None}]),
     ticdc(9, table="u", type="INSERT", data=[{"id": "1", "w": "表"}], mysqlType={"id": "bigint", "v": "set('<','>')"}),
     *(json.dumps(ROW, ensure_ascii=False, separators=marks).encode() for marks in ((", ", ":"), (",", ": "))),
     ticdc(4, data=[{"id": "2", "v": "<>&"}]).replace(b"<", rb"\u003c").replace(b">", rb"\u003e"),
+    # A name twice.
+    *(message().replace(of, of + b'"id":4,') for of in (b'"sqlType":{', b'"mysqlType":{', b'"data":[{')),
     watermark(3), watermark(7), altered(6), altered(7, table="u"), altered(8, table=""),
 ]  # fmt: skip
 

@@ -26,7 +26,8 @@ from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.format import Format, Redelivery, present
-from cdc_lakehouse.decoders.formats.canal_json import DDL, column_name, lossy_columns, no_columns, op_of
+from cdc_lakehouse.decoders.formats import canal_json
+from cdc_lakehouse.decoders.formats.canal_json import DDL, column_name, no_columns, op_of
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 
@@ -105,8 +106,6 @@ def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wi
 
 # Values of topics with several entries.
 
-_NOT_COMPRESSED: Final = (0, 1)
-
 
 def decode_packet(value: bytes | None) -> list[Message | MessageError]:
     """Decode the entries of a message, with an error for one that cannot be used. Raises MessageError."""
@@ -117,7 +116,7 @@ def decode_packet(value: bytes | None) -> list[Message | MessageError]:
                 f"a packet of type {int(packet.type)} instead of Canal's messages",
                 advice="see what writes it: with flatMessage=true the protocol is canal-json",
             )
-        if packet.compression not in _NOT_COMPRESSED:
+        if packet.compression not in (0, 1):
             raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
         entries = packets.Messages.FromString(packet.body).messages
     except DecodeError as error:
@@ -133,12 +132,8 @@ def decode_packet(value: bytes | None) -> list[Message | MessageError]:
     return found
 
 
-FORMAT: Final = Format(
-    make=lambda options: decode,
-    trailing_zeros_cut=True,
-    in_table_order=True,
-    lossy_columns=lossy_columns,
-    transactions="all",
+FORMAT: Final[Format] = replace(
+    canal_json.FORMAT, make=lambda options: decode, row_reader=lambda options: None, transactions="all"
 )
 PROTOBUF: Final = replace(
     FORMAT,

@@ -373,10 +373,13 @@ def _row_change(record: Mapping[str, Any]) -> RowChange:
     columns: dict[str, int] = {field["name"]: field["dataTypeNumber"] for field in fields}
     if len(columns) < len(fields):
         raise MessageError("two columns of the row have the same name")
-    before, after = (
-        None if op == without else _images(record[what], columns, what)
-        for what, without in (("beforeImages", "I"), ("afterImages", "D"))
-    )
+    before = None if op == "I" else record["beforeImages"]
+    after = None if op == "D" else record["afterImages"]
+    for what, images in (("beforeImages", before), ("afterImages", after)):
+        if isinstance(images, str):
+            raise MessageError(f"{what} of a row is text")
+        if images is not None and len(images) != len(columns):
+            raise MessageError(f"{what} has {len(images)} values for {len(columns)} columns")
     if (before if op == "D" else after) is None:
         raise MessageError(f"the {record['operation']} has no row")
     rows = _row(columns, before), _row(columns, after)
@@ -398,14 +401,6 @@ def _names(object_name: str) -> list[str]:
     if len(names) > 3 or not all(names):
         raise MessageError(f"the objectName {shown(object_name)} is not db, db.table or db.schema.table")
     return names
-
-
-def _images(images: list[Image] | str | None, columns: Mapping[str, int], what: str) -> list[Image] | None:
-    if isinstance(images, str):
-        raise MessageError(f"{what} of a row is text")
-    if images is not None and len(images) != len(columns):
-        raise MessageError(f"{what} has {len(images)} values for {len(columns)} columns")
-    return images
 
 
 def _row(columns: Mapping[str, int], images: list[Image] | None) -> Row | None:

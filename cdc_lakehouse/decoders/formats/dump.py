@@ -54,12 +54,6 @@ Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 _NUMBERS: Final = INTEGERS | TEMPORALS | {"decimal", "float", "double", "year"}
 
 
-def _number_of_bits(value: bytes) -> str:
-    if len(value) > 8:
-        raise ValueError  # MySQL's BIT has at most 64 bits.
-    return str(int.from_bytes(value, "big"))
-
-
 _BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
@@ -74,7 +68,8 @@ _DECODERS: Final[Mapping[BinaryNotation, Callable[[bytes], bytes]]] = {
     "raw": lambda cell: cell, "hex": binascii.unhexlify, "base64": _of_base64,
 }  # fmt: skip
 _AS_TEXT: Final[Mapping[str, Callable[[bytes], str]]] = {
-    "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex, "bit": _number_of_bits,
+    "characters": lambda value: value.decode("latin-1"), "hex": bytes.hex,
+    "bit": lambda value: str(int.from_bytes(value, "big")),
     "base64": lambda value: binascii.b2a_base64(value, newline=False).decode(),
 }  # fmt: skip
 """The texts of binary values, by their notation."""
@@ -154,9 +149,10 @@ class DumpColumn:
         if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
         try:
-            if isinstance(cell, Octets) and self._is_number:
-                raise ValueError
             value = _DECODERS[self.encoding](cell)
+            # MySQL's BIT has at most 64 bits.
+            if (isinstance(cell, Octets) and self._is_number) or (self.kind == "bit" and len(value) > 8):
+                raise ValueError
             if self.kind in _AS_TEXT:
                 return _AS_TEXT[self.kind](value)
             # ASCII can be decoded in any character set.
@@ -255,11 +251,7 @@ _USING: Final = re.compile(rb" USING UTF8(?:MB4)?\)", re.IGNORECASE)
 
 
 class NotSoundError(Exception):
-    """The text at a position is not as dumps write it."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(at)
-        self.at = at
+    """The text at a position, the error's argument, is not as dumps write it."""
 
 
 class Tuple(NamedTuple):
@@ -332,13 +324,8 @@ def read_tuples(
         end, last = close + len(gap) - 1, gap not in _GAPS
     if close < 0 or (last and close - start < LEAST) or not width:
         return None
-    tuples, joint = content[start : close + 1], joint if joined >= 0 else b""
-    return *_cells(tuples, joint, width, backslash_escapes), end, last
-
-
-def _cells(tuples: bytes, joint: bytes, width: int, backslash_escapes: bool) -> tuple[list[Any], bytes]:
-    """Return the first two of `read_tuples`. `joint` is the text between the tuples of two statements."""
-    marks, joints = text.Marks(tuples), tuples.count(joint) if joint else 0
+    tuples = content[start : close + 1]
+    marks, joints = text.Marks(tuples), tuples.count(joint) if joined >= 0 else 0
     within = (tuples.find(joint) + 1, len(tuples)) if joints else (len(tuples),)
     gap = next((gap for size in within for gap in _GAPS if tuples.find(gap, 0, size) >= 0), _GAPS[0])
     stand_in = marks.of()
@@ -377,7 +364,7 @@ def _cells(tuples: bytes, joint: bytes, width: int, backslash_escapes: bool) -> 
         array[closing[:-1] + behind] = _LF
     array = np.delete(array, removed) if len(removed) else array
     cells = text.parsed(array, b",", b"'", b"NULL", width, blank=True)
-    return [marks.restored(cell) for cell in cells], literal
+    return [marks.restored(cell) for cell in cells], literal, end, last
 
 
 _HEXADECIMAL: Final = re.compile(rb"'((?:[0-9A-Fa-f]{2})*)'")
@@ -476,6 +463,8 @@ class InsertReader(text.Reader):
         if read is None:
             return None
         columns, literal, end, last = read
+        if final and not last and end == len(content):
+            return None  # The statement is incomplete.
         pairs = zip(table.dump_columns, columns, strict=True)
         rows = Rows.valid(table, [_column(column, cells, literal) for column, cells in pairs], end)
         self._statement, self._within = statement, not last
@@ -502,7 +491,7 @@ class InsertReader(text.Reader):
                         continue
                     statement = self.statement(content, at, final)
                 except NotSoundError as error:
-                    at = self._skipped(content, error.at, final, rows)
+                    at = self._skipped(content, error.args[0], final, rows)
                     continue
                 if statement is None:
                     at = len(content)
@@ -510,12 +499,10 @@ class InsertReader(text.Reader):
                     break
                 else:
                     at, self._statement, self._within = statement.at, statement, True
+            if final and at == len(content) and self._within:
+                rows.append(self._statement.table.rejected(problems.NOT_A_DUMP_ROW, b""))
+                self._within = False
         return Rows.of(self._statement.table, rows, at)
-
-    def rest(self) -> Rows | None:
-        """Report a statement that is incomplete at the end of the file."""
-        table = self._statement.table
-        return Rows.of(table, [table.rejected(problems.NOT_A_DUMP_ROW, b"")], 0) if self._within else None
 
     def _skipped(self, content: bytes, at: int, final: bool, rows: list[tuple[object, ...]]) -> int:
         """Reject the invalid tuple or statement at `at`, if that is not the rest of one; return the start of the next
@@ -576,7 +563,7 @@ class InsertReader(text.Reader):
             found = self._row(content, start)
             at = found.following
         except NotSoundError as error:
-            at = error.at
+            at = error.args[0]
         # What follows decides what a value is, and where it ends.
         unsure = at + _BEYOND > len(content) and not final
         if unsure and len(content) - start <= text.RECORD_LIMIT:
@@ -611,14 +598,20 @@ class InsertReader(text.Reader):
         if found is None:
             raise NotSoundError(at)
         end, digits = found.end(), found["digits"]
-        if found["quote"]:
-            string, end = self._string(content, found.start("quote"))
+        if quote := found["quote"]:
+            begin, end = end, text.end_of(self._strings[quote], content, end)
+            if not content.startswith(quote, end):
+                raise NotSoundError(end)
+            string, end = content[begin:end], end + 1
             if found["convert"]:
                 using = _USING.match(content, end)
                 if using is None:
                     raise NotSoundError(end)
                 end = using.end()
-            return string, end
+            if not self._notation.backslash_escapes or BACKSLASH not in string:
+                return string.replace(quote * 2, quote), end
+            escaped = self._escapes[quote]
+            return escaped.sub(lambda of: _ESCAPES.get(of[1], of[1]) if of[1] else quote, string), end
         if digits is None:
             return None if found["null"] else SqlNumber(found[0]), end
         is_bits, is_quoted = found["literal"].lower().strip(b"0'") == b"b", found["literal"].endswith(b"'")
@@ -630,18 +623,6 @@ class InsertReader(text.Reader):
         else:
             octets = binascii.unhexlify(b"0" * (len(digits) % 2) + digits)
         return Octets(octets), end + is_quoted
-
-    def _string(self, content: bytes, at: int) -> tuple[bytes, int]:
-        """Read the string whose quote is at `at`; return it and the position after it."""
-        quote = content[at : at + 1]
-        end = text.end_of(self._strings[quote], content, at + 1)
-        if not content.startswith(quote, end):
-            raise NotSoundError(end)
-        string = content[at + 1 : end]
-        if not self._notation.backslash_escapes or BACKSLASH not in string:
-            return string.replace(quote * 2, quote), end + 1
-        escapes = self._escapes[quote]
-        return escapes.sub(lambda of: _ESCAPES.get(of[1], of[1]) if of[1] else quote, string), end + 1
 
 
 # Both kinds of files.
