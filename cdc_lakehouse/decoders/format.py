@@ -22,8 +22,6 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
 this."""
 
-_SHOWN: Final = 100
-
 Row = dict[str, str | None]
 """The texts of a row's values by column, None for NULL."""
 
@@ -156,10 +154,7 @@ class Format:
         """Return how many offsets before a batch are read with it in each of its `partitions`, 0 for none."""
         if self.redelivery is None:
             return 0
-        return max(_LEAST_BEFORE, self.redelivery.messages_before // partitions)
-
-
-_LEAST_BEFORE: Final = 100
+        return max(100, self.redelivery.messages_before // partitions)
 
 
 def present(value: bytes | None) -> bytes:
@@ -178,7 +173,7 @@ def sized(value: bytes) -> bytes:
 
 def shown(text: str) -> str:
     """Quote and shorten a name or word of a message for an error. Not for values of rows, which may be secret."""
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+    return repr(text) if len(text) <= 100 else f"{text[:100]!r}…"
 
 
 # The interface of file decoders: their input and output.

@@ -102,25 +102,18 @@ def parse(text: bytes | str, what: str = "the message") -> JsonObject:
         text = text if isinstance(text, str) else text.decode()
     except UnicodeDecodeError as error:
         raise NotJsonError(f"{what} is not UTF-8: see byte {error.start}") from error
-    numbers = {"parse_int": _integer, "parse_float": JsonNumber, "parse_constant": _refused}
-    return read_json(text, what, NotJsonError, object_pairs_hook=_unique, **numbers)
+    return read_json(
+        text, what, NotJsonError, object_pairs_hook=_unique, parse_float=JsonNumber, parse_constant=_refused,
+        parse_int=lambda digits: JsonNumber(digits) if digits == "-0" or len(digits) > 20 else int(digits),
+    )  # fmt: skip
 
 
-def text_of(parsed: JsonObject, name: str) -> str | None:
-    """Return the text of that name, None where there is none. Raises MessageError where it is not text."""
-    return _part_of(parsed, name, str, "text")
-
-
-def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
-    """Return the object of that name, None where there is none. Raises MessageError for anything else."""
-    return _part_of(parsed, name, dict, "an object")
-
-
-def _part_of(parsed: JsonObject, name: str, kind: type[_Read], what: str) -> _Read | None:
+def part_of(parsed: JsonObject, name: str, kind: type[_Read]) -> _Read | None:
+    """Return the text or object of that name, None where there is none. Raises MessageError for anything else."""
     value = parsed.get(name)
     if value is None or isinstance(value, kind):
         return value
-    raise MessageError(f"{name} is not {what}")
+    raise MessageError(f"{name} is not {'text' if kind is str else 'an object'}")
 
 
 def whole_number(value: object, name: str) -> int | None:
@@ -159,7 +152,3 @@ def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
         return parsed
     twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     raise NotJsonError(f"an object has the name {shown(twice)} twice: which of its values holds is not known")
-
-
-def _integer(digits: str) -> int | JsonNumber:
-    return JsonNumber(digits) if digits == "-0" or len(digits) > 20 else int(digits)

@@ -35,7 +35,6 @@ def format_of(name: str) -> Format:
 
 DEFAULT: Final = "ticdc-canal-json"
 """The format where there is no message to detect it from."""
-_BINARY: Final = ("dts-avro", "canal-protobuf")
 
 
 def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
@@ -49,7 +48,7 @@ def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
         with contextlib.suppress(MessageError):
             documents.append(read_message(value))
     if len(documents) * 2 <= len(values):
-        for name in _BINARY if values else ():
+        for name in ("dts-avro", "canal-protobuf") if values else ():
             decode = format_of(name).make(Options())
             with contextlib.suppress(MessageError):
                 for value in values:
@@ -89,8 +88,6 @@ _STEP: Final = datetime.timedelta(minutes=15)
 _SLACK: Final = datetime.timedelta(seconds=90)
 """The maximum time between the writing of a row and its commit."""
 _LARGEST: Final = datetime.timedelta(hours=14)
-_LEAST_VALUES: Final = 3
-_LEAST_SHARE: Final = 0.8
 
 
 def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
@@ -100,7 +97,7 @@ def detect_offset(values: Iterable[bytes]) -> datetime.timedelta | None:
     if not offsets:
         return None
     offset, count = offsets.most_common(1)[0]
-    return offset if count >= _LEAST_VALUES and count >= _LEAST_SHARE * offsets.total() else None
+    return offset if count >= max(3, 0.8 * offsets.total()) else None
 
 
 def _offsets(value: bytes) -> Iterator[datetime.timedelta]:

@@ -68,11 +68,7 @@ def errors_to_driver() -> Iterator[None]:
         yield
     except CdcError as error:
         carried = base64.b64encode(pickle.dumps(error)).decode()
-        raise _TaskError(f"{error} (cdc-error:{carried};)") from None
-
-
-class _TaskError(Exception):
-    """Carries an error of the project from a task to the driver."""
+        raise RuntimeError(f"{error} (cdc-error:{carried};)") from None
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowCha
 from cdc_lakehouse.changelog.history import LogEntry
 from cdc_lakehouse.changelog.positions import AHEAD_MS, END_TS, LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.arrow import Mask, Positions, batch_of, where
+from cdc_lakehouse.decoders.arrow import Positions, batch_of, where
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, image_text
 from cdc_lakehouse.decoders.format import Options, Redelivery, Row, RowShape, UsualRow, UsualRows
 from cdc_lakehouse.decoders.problems import BEHIND_WATERMARK, PROBLEMS, RAW_LIMIT, Rejected
@@ -158,16 +158,16 @@ class PartitionSummary:
 
     `seed`: the greatest commit-ts of all batches before, above which those that are made begin. `last_ts`: that of a
     row or statement of the partition. `watermark`: what is at or below it has been sent before. `late_before`: messages
-    before this offset were waiting when an earlier batch landed without them, 0 for none. `ended_ts`: that of its last
-    complete transaction, None where messages do not show where transactions end. `replays`: the number of messages that
-    were left out because they had been delivered before. `statements`, `observed`: DDL, and the first row with some
-    columns, each with the offset of its message. `lossy`: the number of changes with lossy text, by (database, table)
-    and column. `sent_before`: rows at or below the partition's watermark, by (database, table, commit-ts) and segment,
-    as rejected, for the case that `events` does not have them. `stated_before`: the same for statements and `signals`.
-    `left_out`: tables, as (database, table), that had rows and are not wanted. `bad`: messages that cannot be used, by
-    segment; `counted` gives, by segment, class, database and table, the entry that stands for those that are not
-    listed. `others`: by segment, the number of records that are neither events nor bad, less the rows beyond a record's
-    first. `strict`: by segment, records with events that were read by themselves though others are read at once.
+    before this offset were waiting when an earlier batch landed without them, 0 for none. `ended_ts`: that of the last
+    complete transaction, None where messages do not show where they end. `replays`: how many messages were left out as
+    delivered before. `statements`, `observed`: DDL, and the first row with some columns, each with a message's offset.
+    `lossy`: how many changes had lossy text, by (database, table) and column. `sent_before`: rows at or below the
+    watermark, by (database, table, commit-ts) and segment, as rejected, in case `events` does not have them;
+    `stated_before`: the same for statements and `signals`. `left_out`: unwanted tables, as (database, table), that had
+    rows. `bad`: messages that cannot be used, by segment; `counted` gives, by segment, class, database and table, the
+    entry that stands for those that are not listed. `others`: by segment, the number of records that are neither events
+    nor bad, less the rows beyond a record's first. `strict`: by segment, records with events that were read by
+    themselves though others are read at once.
     """
 
     seed: int
@@ -572,6 +572,4 @@ def _by_place(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _starts(places: Positions) -> Positions:
-    is_new: Mask = np.ones(places.shape[1], bool)
-    is_new[1:] = (places[:, 1:] != places[:, :-1]).any(axis=0)
-    return np.flatnonzero(is_new)
+    return np.flatnonzero(np.diff(places, prepend=-1).any(axis=0))

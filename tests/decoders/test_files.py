@@ -946,7 +946,9 @@ def _weight(file: SegmentFile) -> float:
 @pytest.mark.parametrize("ends", [(2,), (1, 3), (4, 5, 100)])
 def test_pieces_of_a_file_together_are_the_file(ends: tuple[int, ...]) -> None:
     for end in (b"\n", b"\r\n", b"\r"):
-        content = end.join([LINE, b"", b"bad", *[LINE] * 9, json_line("UPDATE", A, A), json_line("DELETE", A, None)])
+        content = end.join(
+            [b"\xef\xbb\xbf" + LINE, b"", b"bad", *[LINE] * 9, json_line("UPDATE", A, A), json_line("DELETE", A, None)]
+        )
         parts = [content[at : at + 300] for at in range(0, len(content), 300)]
         whole = read_json(parts, 300)
         found = [
@@ -955,6 +957,7 @@ def test_pieces_of_a_file_together_are_the_file(ends: tuple[int, ...]) -> None:
             for event in read_json(parts, 300, replace(json_context(), pieces=pieces))
         ]
         assert found == whole and len(whole) == 13
+        assert [each["line"] for each in whole if each["problem"]] == [3]
 
 
 def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:

@@ -529,6 +529,7 @@ SAMPLES: Sequence[bytes] = [
     ticdc(9, table="u", type="INSERT", data=[{"id": "1", "w": "表"}], mysqlType={"id": "bigint", "v": "set('<','>')"}),
     *(json.dumps(ROW, ensure_ascii=False, separators=marks).encode() for marks in ((", ", ":"), (",", ": "))),
     ticdc(4, data=[{"id": "2", "v": "<>&"}]).replace(b"<", rb"\u003c").replace(b">", rb"\u003e"),
+    message(pkNames=[]), edited(ROW, ["pkNames -"]),
     # A name twice.
     *(message().replace(of, of + b'"id":4,') for of in (b'"sqlType":{', b'"mysqlType":{', b'"data":[{')),
     watermark(3), watermark(7), altered(6), altered(7, table="u"), altered(8, table=""),

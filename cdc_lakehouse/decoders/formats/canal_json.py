@@ -11,7 +11,7 @@ also lacks the end of a transaction, and the position in the binlog.
 For an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
 
 Canal reads columns as UTF-8 whatever their character set is: with latin1, gbk and others, each byte that is not UTF-8
-becomes U+FFFD and is lost (`Format.may_lose_text`), even with binlog_row_metadata=FULL.
+becomes U+FFFD and is lost (`lossy_columns`), even with binlog_row_metadata=FULL.
 
 Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 10.11.
 """

@@ -108,8 +108,6 @@ _SCHEMA: Final = _record(
 
 _PARSED: Final = fastavro.parse_schema(_SCHEMA)
 _LONG: Final = fastavro.parse_schema("long")
-_LONGEST_LONG: Final = 10
-"""The maximum length of Avro's long, in bytes."""
 
 
 def read_record(value: bytes) -> Mapping[str, Any]:
@@ -119,7 +117,7 @@ def read_record(value: bytes) -> Mapping[str, Any]:
     try:
         read: Any = fastavro.schemaless_reader(body, _PARSED, None, return_named_type=True)
         rest = len(value) - body.tell()
-        if 0 < rest <= _LONGEST_LONG:
+        if 0 < rest <= 10:  # The most bytes of Avro's long.
             fastavro.schemaless_reader(body, _LONG, None)
             rest = len(value) - body.tell()
     except (EOFError, IndexError, ValueError) as error:
@@ -182,8 +180,6 @@ def column_type(number: int, images: Iterable[Image]) -> str | None:
 _ZERO: Final = "0000-00-00 00:00:00"
 _DATE: Final = frozenset({"year", "month", "day"})
 _TIME: Final = frozenset({"hour", "minute", "second"})
-_MOST_HOURS: Final = 838
-"""The maximum hours of a TIME, which is a duration."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(0?[0-9]|1[0-4]):?([0-5][0-9])")
 
@@ -199,7 +195,8 @@ def _date_time(parts: Mapping[str, int | None]) -> str:
         if min(size.values()) < 0 < max(size.values()):
             raise MessageError("of a time some parts are negative and some are not")
         sign = "-" if min(size.values()) < 0 else ""
-        size, most = {name: abs(value) for name, value in size.items()}, {**_MOST, "hour": _MOST_HOURS}
+        # It is a duration.
+        size, most = {name: abs(value) for name, value in size.items()}, {**_MOST, "hour": 838}
     for name, value in size.items():
         if not 0 <= value <= most[name]:
             raise MessageError(f"the {name} of a date or time is not between 0 and {most[name]}")
@@ -230,8 +227,6 @@ def _zoned(parts: Mapping[str, int | None], zone: str) -> str:
         raise MessageError("a date and time with a zone is no moment of the years 1 to 9999") from error
 
 
-_FLOAT: Final = 4
-"""The number of MySQL's FLOAT."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,65}(\.[0-9]{0,65})?([eE][+-]?[0-9]{1,2})?")
 _EXACT: Final = decimal.Context(prec=300, traps=[decimal.InvalidOperation, decimal.Inexact])
@@ -248,9 +243,9 @@ def value_text(image: Image, number: int) -> str | None:
             if not _INTEGER.fullmatch(value["value"]):
                 raise MessageError("an integer is not written in at most 20 digits")
             return value["value"]
-        case "Character":
+        case "Character" | "BinaryObject" if branch == "Character" or value["type"].lower() in _TEXTS:
             try:
-                return text(value["value"], value["charset"])
+                return text(value["value"], value.get("charset", "utf8mb4"))
             except CharsetError as error:
                 raise MessageError(f"a text cannot be read: {error.message}") from error
         case "Decimal":
@@ -261,7 +256,7 @@ def value_text(image: Image, number: int) -> str | None:
                 found = found.quantize(decimal.Decimal(1).scaleb(-scale), context=_EXACT)
             return f"{found:f}"
         case "Float":
-            return _float(value["value"], single=number == _FLOAT)
+            return _float(value["value"], single=number == 4)  # MySQL's FLOAT.
         case "Timestamp":
             seconds, micros = value["timestamp"], value["millis"]
             if not 0 <= micros <= _MOST["millis"]:
@@ -275,11 +270,6 @@ def value_text(image: Image, number: int) -> str | None:
             return _date_time(value)
         case "TimestampWithTimeZone":
             return _zoned(value["value"], value["timezone"])
-        case "BinaryObject" if value["type"].lower() in _TEXTS:
-            try:
-                return value["value"].decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise MessageError("an object that is text is not UTF-8") from error
         case "BinaryObject" | "BinaryGeometry":
             return value["value"].decode("latin-1")
         case _:

@@ -31,7 +31,7 @@ from typing import Final
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.decoders.format import Format, Redelivery, Row, present, shown, sized
-from cdc_lakehouse.decoders.json_object import JsonObject, object_of, read_message, row_of, text_of, whole_number
+from cdc_lakehouse.decoders.json_object import JsonObject, part_of, read_message, row_of, whole_number
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")
@@ -46,12 +46,12 @@ def decode(value: bytes | None) -> Message:
     UPDATE AFTER. It must not be applied before `UpdatePairing` has joined the two.
     """
     message = read_message(sized(present(value)))
-    meta = object_of(message, "meta")
+    meta = part_of(message, "meta", dict)
     if meta is None:
         raise MessageError(
             "the message has no meta", advice="see that the DTS task writes Shareplex Json to this topic"
         )
-    name = text_of(meta, "table") or ""
+    name = part_of(meta, "table", str) or ""
     database, _, table = name.partition(".")
     if not database or not table:
         raise MessageError(f"the table {shown(name)} is not written as owner.table")
@@ -67,19 +67,17 @@ def _image_after(changed: Row, known: Row) -> Row:
 
 
 FORMAT: Final = Format(
-    make=lambda options: decode,
-    redelivery=Redelivery(messages_before=20_000),
-    joined_update=_image_after,
+    make=lambda options: decode, redelivery=Redelivery(messages_before=20_000), joined_update=_image_after
 )
 
 
 def _part(message: JsonObject, meta: JsonObject, database: str, table: str) -> MessagePart:
-    written = text_of(meta, "op") or ""
+    written = part_of(meta, "op", str) or ""
     name = " ".join(written.lower().split())
     operation = _LONG_NAMES.get(name, name)
     if operation not in _OPERATIONS:
         raise MessageError(f"the op {shown(written)} is none of {', '.join((*_LONG_NAMES, *_OPERATIONS))}")
-    data, key = (row_of(object_of(message, name) or {}) for name in ("data", "key"))
+    data, key = (row_of(part_of(message, name, dict) or {}) for name in ("data", "key"))
     match operation:
         case "insert" if data:
             return RowChange(database, table, "I", None, data)
@@ -102,10 +100,10 @@ def _part(message: JsonObject, meta: JsonObject, database: str, table: str) -> M
 
 def _origin(meta: JsonObject) -> Origin:
     scn, seq = whole_number(meta.get("scn"), "scn"), whole_number(meta.get("seq"), "seq")
-    index = _INDEX.fullmatch(text_of(meta, "idx") or "")
+    index = _INDEX.fullmatch(part_of(meta, "idx", str) or "")
     if seq is None and index is not None:
         seq = int(index[1])
-    time_ms, time = None, text_of(meta, "time")
+    time_ms, time = None, part_of(meta, "time", str)
     if time:
         found = _TIME.fullmatch(time)
         try:
