@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, reject
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -33,7 +33,7 @@ from cdc_lakehouse.decoders import event_schema, problems
 from cdc_lakehouse.decoders import text as quoted_text
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
-from cdc_lakehouse.decoders.formats.csv import first_row, header_names, notation_of
+from cdc_lakehouse.decoders.formats.csv import first_row, header_names
 from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, decode_rows
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
 from cdc_lakehouse.decoders.text import StrictReader, TextReader
@@ -382,19 +382,6 @@ def test_damaged_record_leaves_others_as_they_are(of: Any, data: Any, chance: Ra
     assert after == 0 or found[-after:] == expected[-after:]
     for each in found[which : len(found) - after]:
         assert (each["value"] is not None) == (each["problem"] is not None)
-
-
-@pytest.mark.slow
-@given(st.binary(max_size=200) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()), usual)
-@example(b'"I","a","b",1,"c', csv_options())
-def test_no_byte_of_csv_is_lost(content: bytes, options: CsvOptions) -> None:
-    at = 0
-    for record in StrictReader(notation_of(options)).records(content, 0, len(content)):
-        assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
-        at = record.end
-    assert not content[at:].strip(b"\r\n")
-    found = read_csv(content, csv_context(options, NAMES))
-    assert all(each["value"] in content for each in found if isinstance(each["value"], bytes))
 
 
 @pytest.mark.parametrize("start", [0, 1])
