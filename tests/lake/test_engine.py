@@ -3,6 +3,7 @@ engine cannot be used: which key names it, and whether another try may work. Of 
 Spark fails are found: the others are done."""
 
 import contextlib
+import itertools
 import json
 import re
 import resource
@@ -362,19 +363,14 @@ def test_jars_that_two_processes_fetch_are_kept_once(
     assert list(kept.iterdir()) == [jar_directory(config())]
 
 
-@pytest.mark.parametrize(
-    ("warehouse", "catalog"),
-    [
-        ("file:///lake", {"type": "sql", "uri": "sqlite:///catalog.db"}),
-        ("s3://lake", {"type": "rest", "uri": "https://catalog.example.com"}),
-        ("gs://lake", {"type": "sql", "uri": "postgresql+psycopg2://cdc:secret@db/iceberg"}),
-        ("abfss://lake@account.dfs.core.windows.net", {"type": "glue"}),
-    ],
-)
-def test_command_fetches_the_jars_of_its_configuration(
-    warehouse: str, catalog: dict[str, str], kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for conf in ({}, {"spark.jars.packages": DRIVER}):
+def test_command_fetches_the_jars_of_its_configuration(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lakes: dict[str, dict[str, str]] = {
+        "file:///lake": {"type": "sql", "uri": "sqlite:///catalog.db"},
+        "s3://lake": {"type": "rest", "uri": "https://catalog.example.com"},
+        "gs://lake": {"type": "sql", "uri": "postgresql+psycopg2://cdc:secret@db/iceberg"},
+        "abfss://lake@account.dfs.core.windows.net": {"type": "glue"},
+    }
+    for (warehouse, catalog), conf in itertools.product(lakes.items(), ({}, {"spark.jars.packages": DRIVER})):
         wanted, fetched = config(warehouse, catalog, **conf), list[Path]()
         build = lambda lake, found=fetched: found.append(jar_directory(lake)) or SimpleNamespace(stop=lambda: None)  # noqa: E731
         monkeypatch.setattr(spark, "build_session", build)
