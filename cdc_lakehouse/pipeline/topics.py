@@ -412,7 +412,7 @@ class Topics(RecordSource):
 
     def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
         run, pending = self._run, self._pending()
-        landed_now, faults = records.append(run.lake, run.feed, lambda: run.spark, pending, batch)
+        landed_now, faults = records.append_records(run.lake, run.feed, lambda: run.spark, pending, batch)
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]

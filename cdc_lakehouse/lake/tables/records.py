@@ -317,7 +317,7 @@ class RecordCommits:
         return ConcurrentRunError(said, feed=self._feed)
 
 
-def append(
+def append_records(
     lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], pending: Pending, batch: int
 ) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
     """Land as many of the pending offsets as a run takes as the batch with this number, which must be above all earlier
