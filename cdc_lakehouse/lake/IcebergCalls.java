@@ -8,8 +8,10 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.ExpireSnapshots;
 import org.apache.iceberg.ManageSnapshots;
 import org.apache.iceberg.OverwriteFiles;
+import org.apache.iceberg.PartitionSpecParser;
 import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.RowDelta;
+import org.apache.iceberg.Schema;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotUpdate;
@@ -43,8 +45,10 @@ public class IcebergCalls {
 
   public void create(String text) throws Exception {
     JsonNode request = json(text);
-    Catalog.TableBuilder builder = catalog.buildTable(identifier(request.get("table")), SchemaParser.fromJson(request.get("schema")));
-    builder.withLocation(request.get("location").asText());
+    Schema schema = SchemaParser.fromJson(request.get("schema"));
+    Catalog.TableBuilder builder = catalog.buildTable(identifier(request.get("table")), schema);
+    builder.withPartitionSpec(PartitionSpecParser.fromJson(schema, request.get("spec")));
+    builder.withLocation(request.get("location").asText(null));
     builder.withProperties(JsonUtil.getStringMap("properties", request));
     builder.create();
   }

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
@@ -90,10 +91,21 @@ class IcebergJavaApi:
         """Return a transaction on a table whose current snapshot is the expected one (None: it has none)."""
         return TableTransaction(self, identifier, expected_snapshot)
 
-    def create(self, identifier: Identifier, schema: Schema, location: str, properties: Mapping[str, str]) -> None:
-        """Create an empty table; the catalog numbers its columns and their elements anew."""
+    def create(
+        self,
+        identifier: Identifier,
+        schema: Schema,
+        location: str | None,
+        properties: Mapping[str, str],
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    ) -> None:
+        """Create an empty table, without a location where the catalog puts it; the catalog numbers its columns and
+        their elements anew. Raises `TransientError` when another writer has just created it."""
         request = {"table": _table(identifier), "location": location, "properties": dict(properties)}
-        self._calls.create(json.dumps({**request, "schema": schema.model_dump(mode="json", by_alias=True)}))
+        models = {"schema": schema, "spec": spec}
+        request |= {name: each.model_dump(mode="json", by_alias=True) for name, each in models.items()}
+        with _lost_races("AlreadyExistsException"):
+            self._calls.create(json.dumps(request))
 
     def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
         """Remove tags of a table, in one commit. Raises `TransientError` when one of them no longer exists."""

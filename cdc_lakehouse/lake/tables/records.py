@@ -26,10 +26,8 @@ import pyarrow as pa
 from pyiceberg import types
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -42,7 +40,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO
-from cdc_lakehouse.lake.tables.small_table import commit, create
+from cdc_lakehouse.lake.tables.small_table import BY_DATE, commit, create
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
 
@@ -164,7 +162,6 @@ SCHEMA: Final = Schema(
     NestedField(11, "segment", types.StringType(), required=True, doc="The range of offsets that it landed with."),
     NestedField(12, "batch", types.LongType(), required=True),
 )
-SPEC: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
 ARROW_SCHEMA: Final = schema_to_pyarrow(SCHEMA)
 
 _TYPES: Final = (None, "CreateTime", "LogAppendTime")
@@ -277,7 +274,7 @@ class RecordCommits:
 
     def create(self) -> Table:
         """Create the table. Raises `ConcurrentRunError` when another run has just created it."""
-        return create(self._lake, self.identifier, SCHEMA, _PROPERTIES, SPEC)
+        return create(self._lake, self.identifier, SCHEMA, _PROPERTIES, BY_DATE)
 
     def commit(
         self,

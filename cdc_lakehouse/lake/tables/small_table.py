@@ -21,12 +21,13 @@ from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _OverwriteFiles
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _TRIES: Final = 3
+BY_DATE: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
+"""Of tables whose first column is the date of the feed."""
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
