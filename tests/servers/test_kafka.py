@@ -21,7 +21,7 @@ from cdc_lakehouse import config
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.tables.records import LandedSegment, RecordRows, append, landed_state
+from cdc_lakehouse.lake.tables.records import LandedSegment, RecordRows, append_records, landed_state
 from cdc_lakehouse.sources.kafka import RangeReader, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange, Pending
 from tests.commands import call
@@ -188,7 +188,7 @@ class TopicFeed:
 
     def append(self, pending: Pending) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
         feed, lake = self.lake.feed.model_copy(update={"source": self.source}), self.lake.run().lake
-        return append(lake, feed, self.lake.session, pending, landed_state(lake, self.lake.name).batch + 1)
+        return append_records(lake, feed, self.lake.session, pending, landed_state(lake, self.lake.name).batch + 1)
 
     def drain(self) -> None:
         segments: object = True
