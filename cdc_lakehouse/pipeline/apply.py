@@ -564,15 +564,6 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
             unmarked[life.id] = hold_reason(error, "be marked as dropped", life.last.name)
     holds = unmarked | holds
-    applied, blocked = _give_names(tables, done, lives | left)
-    return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
-
-
-def _give_names(
-    tables: CurrentTables, done: Sequence[_Turn], lives: Mapping[str, Incarnation]
-) -> tuple[list[AppliedTable], Holds]:
-    """Give updated tables their names; return what was applied, and holds for those that cannot get theirs. `lives` are
-    all tables of the feed."""
     locations: list[TableLocation] = []
     for life, now in ((turn.changes.life, turn.state.identifier) for turn in done):
         home = tables.identifier(life.last.name)
@@ -581,8 +572,7 @@ def _give_names(
         parked = tables.parking_identifier(life, life.last.name)
         stays = life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
         locations.append(TableLocation(life, now, now if stays else home))
-    blocked = rename_to_source_names(tables, locations, lives)
-    applied: list[AppliedTable] = []
+    blocked, applied = rename_to_source_names(tables, locations, lives | left), list[AppliedTable]()
     for turn in done:
         life = turn.changes.life
         try:
@@ -594,7 +584,7 @@ def _give_names(
             continue
         if life.id not in blocked:
             applied.append(AppliedTable(life, state, turn.updated.counts, turn.changes.is_rebuilt))
-    return applied, blocked
+    return Applied(upto, lives, tuple(applied), blocked | holds, left, waiting)
 
 
 def _try(

@@ -104,11 +104,11 @@ class CanalServer(RecordSource):
                 f"{message}: what changed in between may be in neither", feed=run.feed.name, advice=advice
             )
         if found.commit_ts is not None:
-            return JoinPoint(found.commit_ts)
+            return found.commit_ts
         if found.reached:
-            return JoinPoint(None, f"the dump of {sought} waits for the first change in the log")
+            return f"the dump of {sought} waits for the first change in the log"
         where = "nothing of it has landed" if found.last is None else f"the log is at {found.last}"
-        return JoinPoint(None, f"the dump waits for the log to reach {sought}; {where}")
+        return f"the dump waits for the log to reach {sought}; {where}"
 
     def stuck(self) -> CdcError | None:
         return self._entries().stuck()

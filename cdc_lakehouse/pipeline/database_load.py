@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -20,8 +21,8 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.tasks import run_tasks
-from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.progress import reading_reported
+from cdc_lakehouse.errors import CdcError, SourceError, in_one_line
+from cdc_lakehouse.pipeline.progress import reading_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources import database as source
 from cdc_lakehouse.sources.database import KeyRange, SourceDatabase, TableChangedError, TableDefinition
@@ -35,6 +36,7 @@ _MOST_ROUNDS: Final = 20
 """The most rounds in which tables are read again because their definitions changed."""
 _PART_BYTES: Final = 256 << 20
 """The size of rows in a file before compression: the least that a task of the load reads."""
+_REPORTED_SECONDS: Final = 10.0
 _ALL: Final = "*"
 
 
@@ -195,8 +197,23 @@ class DatabaseDump:
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
         read = functools.partial(_read_share, self._database, tso, io, self._store.uri, self._failed)
-        with reading_reported(run.log, self._store, number, self._initial.chunk_rows):
+        over = threading.Event()
+
+        def report() -> None:
+            while not over.wait(_REPORTED_SECONDS):
+                try:
+                    run.log.info("%s", reading_of(run.lake, run.feed))
+                except CdcError as error:
+                    # The tasks get the error too, if it concerns them.
+                    run.log.debug("how far the load is, is not known: %s", error)
+
+        thread = threading.Thread(target=report, name="progress of the load", daemon=True)
+        thread.start()
+        try:
             run_tasks(run.spark, shares, read)
+        finally:
+            over.set()
+            thread.join()
 
 
 def _read_share(

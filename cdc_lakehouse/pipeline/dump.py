@@ -302,8 +302,8 @@ class DumpSource(Source):
     def _at(self, table: DumpedTable | None) -> int:
         """Return the commit-ts of a table's rows, or with None that of the whole dump."""
         of_dump = self._dump.until or self._dump.position
-        commit_ts = self._join(of_dump if table is None else table.position or self._dump.position).commit_ts
-        assert commit_ts is not None, "it waits: nothing is done with it"
+        commit_ts = self._join(of_dump if table is None else table.position or self._dump.position)
+        assert isinstance(commit_ts, int), "it waits: nothing is done with it"
         return commit_ts
 
     def checkpoint_ts(self) -> int:
@@ -317,7 +317,8 @@ class DumpSource(Source):
         has_begun = self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
         if self._initial.database is not None and not has_begun:
             return "the tables are read when the log has begun: nothing of it has landed"
-        return self._join(self._dump.until or self._dump.position).waits
+        joins = self._join(self._dump.until or self._dump.position)
+        return joins if isinstance(joins, str) else None
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """Return a load of each table that can be loaded, at a commit-ts up to `upto`, and all tables that cannot."""

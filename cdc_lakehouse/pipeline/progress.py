@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import logging
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import plural
-from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_namespace
-from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+from cdc_lakehouse.sources.object_store import open_store
 
 _EVERY_SECONDS: Final = 5.0
 """Each line is a row of Dagster's event log."""
@@ -28,14 +24,12 @@ class Progress:
         self._log, self._what, self._total = log, what, total
         self._done = 0
         self._told_at = time.monotonic()
-        self._lock = threading.Lock()
 
     def add(self, number: int = 1) -> None:
-        with self._lock:
-            self._done += number
-            if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
-                self._told_at = time.monotonic()
-                self._log.info("%d of %d %s", self._done, self._total, self._what)
+        self._done += number
+        if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
+            self._told_at = time.monotonic()
+            self._log.info("%d of %d %s", self._done, self._total, self._what)
 
 
 def time_span(seconds: float) -> str:
@@ -46,7 +40,6 @@ def time_span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-_READING_SECONDS: Final = 10.0
 _WINDOW: Final = datetime.timedelta(minutes=10)
 """The period from which the speed is computed: a run may have ended before it."""
 
@@ -88,13 +81,6 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
     number = dumped.last_number(store)
     if not number or dumped.has_document(store, number, dumped.DUMP):
         return None
-    return read_progress(store, number, feed.initial.chunk_rows)
-
-
-def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
-    """Compute the progress of a dump that has its plan. Raises as stores do."""
-    from cdc_lakehouse.sources.dump import database as dumped  # noqa: PLC0415 - As above.
-
     objects, tables = dumped.list_dump(store, number), dumped.read_document(store, number, dumped.Plan).tables.values()
     ranges, tables_read, estimated, read = sum(len(each.ranges) for each in tables), 0, 0, list[dumped.CompletedRange]()
     for table in tables:
@@ -102,7 +88,8 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
         of_table, count = dumped.read_ranges(found).values(), len(table.ranges)
         rows, is_read = sum(each.rows for each in of_table), len(of_table) == count
         tables_read += is_read
-        estimated += rows if is_read else max(rows, table.definition.estimated_rows, (count - 1) * chunk_rows)
+        of_ranges = (count - 1) * feed.initial.chunk_rows
+        estimated += rows if is_read else max(rows, table.definition.estimated_rows, of_ranges)
         read += of_table
     rows, size = sum(each.rows for each in read), sum(file.size for each in read for file in each.files)
     # The remaining time, from the speed of the last ranges.
@@ -114,25 +101,3 @@ def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingPr
         lately = sum(each.rows for each in recent[1:])
         left = round((estimated - rows) * seconds / lately) if lately and seconds else None
     return ReadingProgress(len(tables), tables_read, ranges, len(read), rows, estimated, size, left)
-
-
-@contextlib.contextmanager
-def reading_reported(log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> Iterator[None]:
-    """Log the reading progress of a dump every few seconds while the block runs."""
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(_READING_SECONDS):
-            try:
-                log.info("%s", read_progress(store, number, chunk_rows))
-            except CdcError as error:
-                # The tasks get the error too, if it concerns them.
-                log.debug("how far the load is, is not known: %s", error)
-
-    thread = threading.Thread(target=tell, name="progress of the load", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -34,7 +34,7 @@ from cdc_lakehouse.lake.tables.schema_history import Frontiers
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, SUMMARY, Archive, Segment, SourceFiles, attempt
 from cdc_lakehouse.pipeline.feed_tables import TakenNames, is_taken
 from cdc_lakehouse.pipeline.run import DecodeFiles, FeedRun, append_files
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
+from cdc_lakehouse.pipeline.source import Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, read_in_parts
 from cdc_lakehouse.sources.sink import listing as walk
@@ -107,7 +107,21 @@ class Sink(LogSource):
         new = run.land_files(_new_segments(run, wanted, taken), source.max_files, source.max_bytes)
         if new:
             run.log.info("landed %s, up to batch %d", plural(len(new), "segment"), new[-1].batch)
-        self._quarantine_missing(listing, last)
+        # What could not be listed, and what index files say. Where directories could not be listed before, this is all.
+        unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
+        rejected = [
+            Rejected(path, None, error_class, reason, None, *self._schemas.name_at(path))
+            for error_class, faults_by_path in {problems.UNREADABLE_DIRECTORY: unlisted, **last.faults}.items()
+            for path, reason in faults_by_path.items()
+        ]
+        missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == problems.MISSING_FILE}
+        found = run.segments.known(missed) | {each.path for each in listing.data}
+        seen = {problems.UNREADABLE_INDEX: last.judged, problems.MISSING_FILE: found}
+
+        def is_resolved(row: Quarantined) -> bool:
+            return row.error_class == problems.UNREADABLE_DIRECTORY or row.segment in seen.get(row.error_class, ())
+
+        run.quarantine.replace(is_resolved, rejected, run.clock())
         # The state of the listing is last: when a run dies before, the next one lists from an older state, and finds
         # all of this again. Everything that the next run does not list again has landed.
         covered = covered_before(self._checkpoint_ts)
@@ -189,8 +203,8 @@ class Sink(LogSource):
         versions = (file.version for file in self._schemas.listed)
         return min((*(version for _, version in recorded), *versions), default=None)
 
-    def join_point(self, position: DumpPosition) -> JoinPoint:
-        return JoinPoint.at_tso(self._run.feed.name, position)
+    def join_point(self, position: DumpPosition) -> int:
+        return self.tso_of(position, self._run.feed.name)
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, raw, source = self._run, self._run.raw, self._run.feed.storage_sink
@@ -263,25 +277,6 @@ class Sink(LogSource):
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         return self._schemas.changes(upto)
-
-    def _quarantine_missing(self, listing: Listing, last: LastFiles) -> None:
-        """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may only
-        cover what is new: where directories could not be listed before, it is complete."""
-        run, directory, file = self._run, problems.UNREADABLE_DIRECTORY, problems.MISSING_FILE
-        unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
-        rejected = [
-            Rejected(path, None, error_class, reason, None, *self._schemas.name_at(path))
-            for error_class, faults in {directory: unlisted, **last.faults}.items()
-            for path, reason in faults.items()
-        ]
-        missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == file}
-        found = run.segments.known(missed) | {each.path for each in listing.data}
-        seen = {problems.UNREADABLE_INDEX: last.judged, file: found}
-
-        def is_resolved(row: Quarantined) -> bool:
-            return row.error_class == directory or row.segment in seen.get(row.error_class, ())
-
-        run.quarantine.replace(is_resolved, rejected, run.clock())
 
     # --- What a sensor and a status see ---
 

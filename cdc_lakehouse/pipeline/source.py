@@ -80,24 +80,9 @@ class Source(abc.ABC):
         be used. Recorded changes may be omitted, unless they differ now."""
 
 
-@dataclass(frozen=True)
-class JoinPoint:
-    """The position in a log that the rows of a dump have: `commit_ts`, a TSO. It is None while the log has not reached
-    it; `waits` is then a sentence on what is awaited."""
-
-    commit_ts: int | None
-    waits: str | None = None
-
-    @classmethod
-    def at_tso(cls, feed: str, position: DumpPosition) -> JoinPoint:
-        """Return where a dump joins a log of TiDB. Raises `SourceError` for a dump of another database server."""
-        if position.tso is None or not is_commit_ts(position.tso):
-            raise SourceError(
-                f"the dump's position is not a TSO of TiDB ({position})",
-                feed=feed,
-                advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
-            )
-        return cls(position.tso)
+JoinPoint = int | str
+"""The commit-ts (a TSO) that the rows of a dump have in a log; until the log has reached it, a sentence on what is
+awaited."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +162,16 @@ class LogSource(Source):
     @abc.abstractmethod
     def join_point(self, position: DumpPosition) -> JoinPoint:
         """Return the commit-ts such that exactly the changes contained in a dump of that position are at or below it;
-        always the same one. Raises `SourceError` for a position that is not of this log, and when the log begins after
-        it."""
+        always the same one, once there is one. Raises `SourceError` for a position that is not of this log, and when
+        the log begins after it."""
+
+    @staticmethod
+    def tso_of(position: DumpPosition, feed: str) -> int:
+        """Return where a dump joins a log of TiDB. Raises `SourceError` for a dump of another database server."""
+        if position.tso is None or not is_commit_ts(position.tso):
+            advice = "load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone"
+            raise SourceError(f"the dump's position is not a TSO of TiDB ({position})", feed=feed, advice=advice)
+        return position.tso
 
     @abc.abstractmethod
     def poll(self, asked: str | None) -> SourceState:

@@ -34,7 +34,7 @@ from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.feed_tables import TakenNames
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import JoinPoint, Landed, LogSource, SourceKind, SourceState, SourceStatus
+from cdc_lakehouse.pipeline.source import Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange, Pending, parse_segment
@@ -370,17 +370,16 @@ class Topics(RecordSource):
         claims = functools.partial(kafka.read_claim_check, source.claim_check or "", self._run.lake.storage)
         return Options(source.tidb_extension, claims if source.claim_check else None, source.before_2022_03_20)
 
-    def join_point(self, position: DumpPosition) -> JoinPoint:
-        found = JoinPoint.at_tso(self._run.feed.name, position)
+    def join_point(self, position: DumpPosition) -> int:
+        commit_ts = self.tso_of(position, self._run.feed.name)
         for each in self._beginnings:
-            since = each.complete_from
-            if since is not None and found.commit_ts is not None and found.commit_ts < since:
-                message = f"the dump is of {found.commit_ts}, and {each.partition.named} is whole from the commit-ts "
-                message += f"{since} on: its first messages are gone, or left out by source.start, up to the offset "
+            if each.complete_from is not None and commit_ts < each.complete_from:
+                message = f"the dump is of {commit_ts}, and {each.partition.named} is whole from the commit-ts "
+                message += f"{each.complete_from} on: its first messages are gone, or left out by source.start, up to "
                 advice = "dump again, at a TSO that is not below, and let the topic keep messages (retention.ms) "
                 advice += "longer than a dump and its load take"
-                raise SourceError(f"{message}{each.offset}", feed=self._run.feed.name, advice=advice)
-        return found
+                raise SourceError(f"{message}the offset {each.offset}", feed=self._run.feed.name, advice=advice)
+        return commit_ts
 
     def first_ts(self) -> int | None:
         if any(each.offset for each in self._beginnings):

@@ -93,10 +93,10 @@ def bad_name(directory: Path, format_name: str, half: bytes) -> int:
     return run.quarantine.count()
 
 
-def join(directory: Path, **position: Any) -> str | None:
+def join(directory: Path, **position: Any) -> int | str:
     source = {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"}
     server = CanalServer(lake_in(directory, source=source, start_date="2020-01-01").run())
-    return server.join_point(DumpPosition(**position)).waits
+    return server.join_point(DumpPosition(**position))
 
 
 def records(lake: TestLake, *files: tuple[str, list[int]]) -> Table:

@@ -24,7 +24,7 @@ from cdc_lakehouse.changelog.schema import quoted
 from cdc_lakehouse.config import CanalSource, StorageConfig
 from cdc_lakehouse.decoders.formats import canal_entries
 from cdc_lakehouse.errors import CdcError, SourceError
-from cdc_lakehouse.pipeline import progress
+from cdc_lakehouse.pipeline import database_load
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.canal import client
@@ -548,7 +548,7 @@ def test_tables_that_change_are_loaded_true(
         writer.run("DROP TABLE IF EXISTS gone")
 
     monkeypatch.setattr(DatabaseDump, "_read_ranges", read)
-    monkeypatch.setattr(progress, "_READING_SECONDS", 0.1)
+    monkeypatch.setattr(database_load, "_REPORTED_SECONDS", 0.1)
     caplog.set_level("INFO", logger="cdc_lakehouse")
     load.land_all()
     with writes(writer, 0.05) as written:
