@@ -9,7 +9,6 @@ from pyiceberg.table import Table as IcebergTable
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.lake.tables.segments import Appended
-from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import NOON as DAY
@@ -38,10 +37,6 @@ def events_of(lake: TestLake, rows: pa.Table | None = None, appended: Appended |
     if rows is not None:
         table.append(rows)
     return table
-
-
-def paths(landed: Landed) -> list[str]:
-    return sorted(segment.segment for segment in landed.new)
 
 
 class Sink:

@@ -21,7 +21,8 @@ from cdc_lakehouse.errors import ConcurrentRunError, SourceError
 from cdc_lakehouse.lake.current.update_tasks import UpdatedTable
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.events import COUNTS, DecodedFiles, SegmentFile
-from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, SourceFiles, contents_of
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import DUMP, Appended, Segment, Segments, SourceFiles, contents_of
 from cdc_lakehouse.pipeline import dump
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -31,7 +32,7 @@ from cdc_lakehouse.sources import object_store
 from tests.kit import dumps
 from tests.kit.case_files import Case, evaluated, read_cases
 from tests.kit.dumps import TSO
-from tests.kit.kills import Crash
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake
 from tests.kit.scripted_lake import segment
 from tests.lake import CREATE, ID, LATER, NOON, change
@@ -261,15 +262,21 @@ def test_cut_is_proved_by_its_rows_in_later_files(tmp_path: Path, case: Case, up
 DECODED_NOW: Any = {"size": 1, "state": "decoded", "landed_at": DAY}
 
 
+KILLS: dict[str, tuple[type, str]] = {
+    "kill": (Events, "ensure"),
+    "kill-committed": (Segments, "mark_decoded"),
+    "kill-unrecorded": (SchemaHistory, "record"),
+}
+
+
 class Play:
     """A feed of a sink, which begins with a dump of tables with two rows in a file each; positions count from the first
     dump's. `load` (`load TABLE`: again) shows the batches in `events`, the tables that are loaded and from where, files
     whose rows were read, and what waits; `kill TABLE` ends before the commit of its batch, `kill-committed` right after
     it, `kill-unrecorded` before its tables are recorded; `first` says that nothing was published yet."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory, self.events, self.begun, self.results = directory / "dump", Events(), True, list[str]()
-        self.monkeypatch = monkeypatch
         self.lake = lake_in(
             directory, source={"initial": {"type": "dumpling", "uri": str(self.directory), "start_ts": 1}}
         )
@@ -300,31 +307,10 @@ class Play:
     def do_exclude(self, *tables: str) -> None:
         self.lake.configure(tables={"exclude": [f"d.{table}" for table in tables]})
 
-    def _killed(self, run: FeedRun) -> None:
-        def ends(*_: object) -> None:
-            raise Crash
-
-        vars(run.segments)["mark_decoded"] = ends
-        with pytest.raises(Crash):
-            Steps(run).upto(load)
-
-    def do_kill_committed(self, *again: str) -> None:
-        self._killed(self.run([f"d.{table}" for table in again]))
-
-    def do_kill(self, *again: str) -> None:
-        def ends() -> None:
-            raise Crash
-
-        run = self.run([f"d.{table}" for table in again])
-        vars(run).update(events=SimpleNamespace(ensure=ends))
-        self._killed(run)
-
-    def do_kill_unrecorded(self) -> None:
-        steps = Steps(self.run())
-        with self.monkeypatch.context() as patch:
-            patch.setattr("cdc_lakehouse.pipeline.steps._evolve", lambda *_: (_ for _ in ()).throw(Crash))
-            with pytest.raises(Crash):
-                steps.upto(load)
+    def kill(self, verb: str, *again: str) -> None:
+        with KillAtCall(*KILLS[verb], 1, after=False)(self.lake) as killed:
+            Steps(self.run([f"d.{table}" for table in again])).upto(load)
+        assert killed.happened
 
     def do_load(self, *again: str) -> None:
         self.events.read.clear()
@@ -350,12 +336,10 @@ class Play:
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/dump_gone.txt"), ids=str)
-def test_load_of_a_dump_that_changes_goes_on_or_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, update: bool
-) -> None:
-    play = Play(tmp_path, monkeypatch)
-    for step in (step.split() for line in case.own for step in line.split(" ; ")):
-        getattr(play, f"do_{step[0].replace('-', '_')}")(*step[1:])
+def test_load_of_a_dump_that_changes_goes_on_or_waits(tmp_path: Path, case: Case, update: bool) -> None:
+    play = Play(tmp_path)
+    for verb, *words in (step.split() for line in case.own for step in line.split(" ; ")):
+        play.kill(verb, *words) if verb in KILLS else getattr(play, f"do_{verb}")(*words)
     case.compare(play.results, update=update)
 
 
@@ -369,10 +353,10 @@ def test_load_of_a_dump_that_changes_goes_on_or_waits(
     ],
 )
 def test_rows_are_typed_where_that_counts(
-    decoded: Segment | None, typed: set[str], fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    decoded: Segment | None, typed: set[str], fails: bool, tmp_path: Path
 ) -> None:
     """Of tables with no other events, and without lists, whose fields get other ids. Decoding does not fail with it."""
-    play, tried = Play(tmp_path, monkeypatch), list[set[str]]()
+    play, tried = Play(tmp_path), list[set[str]]()
 
     def decode(files: Sequence[SegmentFile], *rest: Any) -> DecodedFiles:
         typing = rest[2] if len(rest) > 2 else None
@@ -396,18 +380,14 @@ def test_rows_are_typed_where_that_counts(
     assert tried == ([typed, set()] if fails and typed else [typed])
 
 
-def test_files_that_no_table_takes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_no_table_takes_are_deleted(tmp_path: Path) -> None:
     """Those of rows that were typed, when the run ends before their tables are made."""
-    play, unused = Play(tmp_path, monkeypatch), tmp_path / "rows.parquet"
+    play, unused = Play(tmp_path), tmp_path / "rows.parquet"
     unused.touch()
     part = UpdatedTable(0, TableName("d", "a"), [json.dumps({"file-path": f"file://{unused}"})])
 
-    def committed(*_: object) -> None:
-        raise Crash
-
     play.events.decode = lambda *_: DecodedFiles(typed=[part])
-    monkeypatch.setattr(play.events, "commit", committed)
     play.begun = False
-    with pytest.raises(Crash):
+    with KillAtCall(Events, "commit", 1, after=False)(play.lake) as killed:
         Steps(play.run()).upto(load)
-    assert not unused.exists()
+    assert killed.happened and not unused.exists()

@@ -156,15 +156,6 @@ TYPES = {
     "t3": ColumnType.of("timestamp", scale=3), "dt": ColumnType.of("datetime"), "g": ColumnType.of("point"),
 }  # fmt: skip
 """All but the key."""
-READ: dict[str, Any] = {
-    "id": "1", "e": "b", "s": "x,z", "b": b"\x00\xff", "n": "257", "t": "2026-01-01 17:00:00.000000",
-    "t3": "2026-01-01 17:00:00.120000", "dt": "2026-01-01 17:00:00.000000",
-}  # fmt: skip
-"""A row as it was read to be compared; `g` is not."""
-ZERO: dict[str, Any] = {"id": "1", "e": "", "s": "", "b": None, "t": "0000-00-00 00:00:00"}
-TWICE: dict[str, Any] = {"id": "1991-09-14 17:30:00.000000", "t3": "1991-09-14 16:30:00.120000"}
-"""A moment that clocks of the feed's zone show for the second time, and another one."""
-ONE = {"id": "1"}
 
 
 def lacking(row: dict[str, Any]) -> Difference:
@@ -191,7 +182,7 @@ def repaired(directory: Path, found: Difference | None, key: str = "int", left_o
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/repairs.txt"), ids=str)
 def test_repair_writes_values_as_the_log_has_them(tmp_path: Path, case: Case, update: bool) -> None:
     names = {"lacking": lacking, "Difference": Difference, "repaired": functools.partial(repaired, tmp_path)}
-    found = evaluated(case, {**names, "READ": READ, "ZERO": ZERO, "TWICE": TWICE, "ONE": ONE})
+    found = evaluated(case, {**names, **{name: eval(row) for name, row in case.settings.items()}})
     case.compare([re.sub(r"feed \w+", "feed f", each) for each in found], update=update)
 
 
