@@ -18,7 +18,7 @@ from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import InitialLoad, StorageConfig
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.arrow import pc
@@ -340,8 +340,17 @@ class DumpSource(Source):
                 continue  # A table of a later dump that is not loaded again.
             origin = _segment_name(at, table.schema_path)
             try:
-                columns = self._without_rows(table)
+                # The rows may lack those columns that the configuration says, and no others that those of the log have.
+                configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
+                virtual = {each.lower() for each in configured}
+                for each in table.definition.columns:
+                    is_known = each.stored_as is None or each.name.lower() in virtual
+                    if not is_known and any(each.name not in file.notation.columns for file in table.files):
+                        said = f"the dump leaves out the values of the stored generated column {each.name}"
+                        advice = f'name all such columns in tables.settings."{name}".virtual_columns, and the lake '
+                        raise DdlError(said, advice=f"{advice}goes without them; or leave the table out")
                 if upto is None or at <= upto:
+                    columns = tuple(each for each in table.columns if each.name.lower() in virtual)
                     query, of = table.create_statement, (name.database, name.table, None)
                     changes.append(SchemaChange(at, *of, query, columns, origin, True, kind="load"))
             except DdlError as error:
@@ -356,19 +365,6 @@ class DumpSource(Source):
         for table in self._dump.tables:
             of, query = (table.name.database, table.name.table, None), table.create_statement
             yield SchemaChange(BEGINNING + 1, *of, query, (), table.schema_path, True, kind="load")
-
-    def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
-        """Return the columns that the rows lack by the configuration. Raises `DdlError` for a table that cannot be
-        loaded because its rows lack columns that those of the log have."""
-        configured = self._run.feed.settings_of(table.name.database, table.name.table).virtual_columns or ()
-        virtual = {each.lower() for each in configured}
-        for each in table.definition.columns:
-            is_known = each.stored_as is None or each.name.lower() in virtual
-            if not is_known and any(each.name not in file.notation.columns for file in table.files):
-                advice = f'name all such columns in tables.settings."{table.name}".virtual_columns, and the lake goes '
-                said = f"the dump leaves out the values of the stored generated column {each.name}"
-                raise DdlError(said, advice=f"{advice}without them; or leave the table out")
-        return tuple(each for each in table.columns if each.name.lower() in virtual)
 
 
 def _bad_table(name: TableName, origin: str, reason: str) -> Rejected:

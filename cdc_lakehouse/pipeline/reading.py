@@ -27,7 +27,7 @@ from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, read_keyed_eve
 from cdc_lakehouse.lake.current.tables import CurrentTables, cut_of_tag, day_of_tag, end_of_day, row_count, tags_of
 from cdc_lakehouse.lake.current.update_tasks import TableUpdate, folded_rows
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.tables.checkpoints import CutRow, removal_of
+from cdc_lakehouse.lake.tables.checkpoints import removal_of
 from cdc_lakehouse.lake.tables.events import event_reader
 from cdc_lakehouse.pipeline.feed_tables import feed_table, is_taken, key_changes
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -154,7 +154,24 @@ def readable_tables(
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
         if row is None and (reason := held().get(whole.id)) is not None:
-            each, row = _held(each, whole, reason, last_good=last_good or as_of is None)
+            # What is in `events` above its last good cut may be a part of its changes.
+            good = max(
+                (
+                    shown
+                    for name in whole.names
+                    for shown in run.checkpoints.rows_of(name)
+                    if (then := whole.upto(shown.checkpoint_ts)) and then.dropped_ts is None and then.last.name == name
+                ),
+                key=lambda shown: shown.checkpoint_ts,
+                default=None,
+            )
+            if good is None:
+                each = replace(each, refused=f"it is held, and no cut has it ({reason})")
+            elif commit_ts > good.checkpoint_ts and (last_good or as_of is None):
+                each, row = replace(each, commit_ts=good.checkpoint_ts), good
+            elif commit_ts > good.checkpoint_ts:
+                cut = f"its last good cut is at {_spoken(good.checkpoint_ts)}"
+                each = replace(each, refused=f"it is held, and {cut} ({reason})")
         if row is not None and row.snapshot_id is not None:
             with contextlib.suppress(UnreadableTableError):  # Its events still exist.
                 state = tables.find(whole)
@@ -163,27 +180,6 @@ def readable_tables(
                     each = replace(each, identifier=state.identifier, snapshot_id=row.snapshot_id)
         found.append(each)
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
-
-
-def _held(
-    each: ReadableTable, whole: Incarnation, reason: str, *, last_good: bool
-) -> tuple[ReadableTable, CutRow | None]:
-    """Return a held table as of its moment, with the row of its last good cut if it is read at that: what is in
-    `events` above that cut may be a part of its changes."""
-    own: list[CutRow] = []
-    for row in (row for name in whole.names for row in each.run.checkpoints.rows_of(name)):
-        then = whole.upto(row.checkpoint_ts)
-        if then is not None and then.dropped_ts is None and then.last.name == TableName(row.database, row.table):
-            own.append(row)
-    good = max(own, key=lambda row: row.checkpoint_ts, default=None)
-    if good is None:
-        return replace(each, refused=f"it is held, and no cut has it ({reason})"), None
-    if each.commit_ts <= good.checkpoint_ts:
-        return each, None
-    if last_good:
-        return replace(each, commit_ts=good.checkpoint_ts), good
-    cut = f"its last good cut is at {_spoken(good.checkpoint_ts)}"
-    return replace(each, refused=f"it is held, and {cut} ({reason})"), None
 
 
 def _commit_ts(run: FeedRun, as_of: AsOf) -> tuple[int, bool]:
