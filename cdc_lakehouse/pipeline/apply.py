@@ -58,7 +58,7 @@ from cdc_lakehouse.lake.tables.segments import (
     may_hold,
 )
 from cdc_lakehouse.pipeline import feed_tables
-from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
+from cdc_lakehouse.pipeline.holds import Holds, find_holds, hold_reason, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.synthetic import SyntheticWriter
@@ -507,12 +507,18 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds, left)
     tables = CurrentTables(run.lake, feed)
-    free = {id: life for id, life in lives.items() if id not in holds}
-    for life in free.values():
+    # Tables that wait for a person to approve a rewrite of their rows, and those that cannot be read.
+    unready: dict[str, str] = {}
+    for id, life in ((id, life) for id, life in lives.items() if id not in holds):
         # A person asked to recompute it.
         if life.last.name in run.rebuild and life.dropped_ts is None and (gone := tables.drop_unreadable(life)):
             run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", gone)
-    holds = find_unapproved(feed, run.decisions, tables, free) | holds
+        try:
+            if versions := unapproved(feed, run.decisions, life, tables.find):
+                unready[id] = waiting_reason(life, versions)
+        except UnreadableTableError as error:
+            unready[id] = str(error)
+    holds = unready | holds
     synthetic = SyntheticWriter(run)
     synthetic.write_repairs()
     holds = synthetic.write_moved_rows(lives, holds) | holds

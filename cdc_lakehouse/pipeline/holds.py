@@ -15,7 +15,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.reporting import some
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE, EXPIRED_FILES
-from cdc_lakehouse.errors import CdcError, ConfigurationError, DdlError, UnreadableTableError
+from cdc_lakehouse.errors import CdcError, ConfigurationError, DdlError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.faults import described, engine_fault
@@ -145,21 +145,6 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
             more = "" if len(reasons) <= _SHOWN else f"; and {len(reasons) - _SHOWN} more"
             holds[id] = ". ".join(["; ".join([*reasons][:_SHOWN]) + more, *ways_out[id]])
     return holds
-
-
-def find_unapproved(
-    feed: FeedConfig, decisions: Decisions, tables: CurrentTables, lives: Mapping[str, Incarnation]
-) -> Holds:
-    """Find the tables that wait for a person to approve a rewrite of their rows, when the policy demands it, and those
-    that cannot be read."""
-    reasons: dict[str, str] = {}
-    for id, life in lives.items():
-        try:
-            if versions := unapproved(feed, decisions, life, tables.find):
-                reasons[id] = waiting_reason(life, versions)
-        except UnreadableTableError as error:
-            reasons[id] = str(error)
-    return reasons
 
 
 def unapproved(

@@ -11,7 +11,7 @@ import functools
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -34,7 +34,7 @@ from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Configuration = LakehouseConfig | str | os.PathLike[str]
 """A configuration, or the path of its file."""
@@ -67,11 +67,7 @@ def read_spark(
 ) -> DataFrame:
     """Read the same rows as `read` as a DataFrame of this process's session, which is started when there is none.
     Spark's tasks read those of a cut; those between cuts are folded in this process."""
-    loaded = _loaded(config)
-    from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415 - Reading without it needs no PySpark.
-
-    session = functools.partial(build_session, loaded.lake, loaded.storage)
-    return _find(loaded, table, as_of, feed, last_good, spark_session=session).frame()
+    return _find(config, table, as_of, feed, last_good).frame()
 
 
 @dataclass(frozen=True)
@@ -239,14 +235,18 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     return rows.select(schema.column_names).cast(schema_to_pyarrow(schema, include_field_ids=False))
 
 
-def _find(
-    config: Configuration, table: str, as_of: AsOf, feed: str | None, last_good: bool, **options: Any
-) -> ReadableTable:
-    loaded = _loaded(config)
+def _find(config: Configuration, table: str, as_of: AsOf, feed: str | None, last_good: bool) -> ReadableTable:
+    loaded = config if isinstance(config, LakehouseConfig) else load(Path(config))
     lake = Lake(loaded.lake, loaded.storage)
+
+    def session() -> SparkSession:
+        from cdc_lakehouse.lake.spark import build_session  # noqa: PLC0415 - Reading without it needs no PySpark.
+
+        return build_session(loaded.lake, loaded.storage)
+
     known: list[FeedRun] = []
     names: set[str] = set()
-    for run in [FeedRun(each, lake, **options) for each in (loaded.feeds if feed is None else [loaded.feed(feed)])]:
+    for run in [FeedRun(each, lake, session) for each in (loaded.feeds if feed is None else [loaded.feed(feed)])]:
         # Names that the feed's tables have or had.
         lives, takes = run.history.history.incarnations().values(), run.feed.tables.takes
         own = {str(name) for life in lives for name in life.names if takes(name.database, name.table)}
@@ -264,7 +264,3 @@ def _find(
         advice = f"`cdc-lakehouse schema {table}` shows when it was made and dropped"
         raise NotReadableError(message, feed=known[0].feed.name, table=table, advice=advice)
     return found[-1]
-
-
-def _loaded(config: Configuration) -> LakehouseConfig:
-    return config if isinstance(config, LakehouseConfig) else load(Path(config))
