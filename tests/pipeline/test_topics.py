@@ -139,32 +139,23 @@ def test_excluded_table_whose_messages_were_removed_is_held(tmp_path: Path) -> N
     assert len(find_holds(lake.run(), {}, 1)) == 2
 
 
+@pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/late.txt"), ids=str)
 def test_messages_left_behind_by_a_batch_are_late_in_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, case: Case, update: bool
 ) -> None:
-    """By batch: what is sent to partitions before it, which one cannot be read or asked for its end, and what lands:
-    (first offset, records, offset before which they are late)."""
-    topic = MemoryTopic(monkeypatch)
+    topic, results = MemoryTopic(monkeypatch), list[str]()
     caplog.set_level("INFO", "cdc_lakehouse")
     lake = lake_in(tmp_path, source=kafka("canal-json", "x", max_records=4))
-    steps: list[tuple[dict[int, int], set[int], set[int], dict[int, tuple[int, int, int | None]]]] = [
-        ({0: 1, 1: 1}, set(), set(), {0: (0, 1, None), 1: (0, 1, None)}),
-        ({0: 5, 1: 1}, set(), set(), {0: (1, 3, None), 1: (1, 1, None)}),
-        ({0: 1, 1: 1}, set(), set(), {0: (4, 3, 6), 1: (2, 1, None)}),
-        ({0: 1, 1: 1}, {1}, set(), {0: (7, 1, None)}),
-        ({0: 1, 1: 1}, set(), set(), {0: (8, 1, None), 1: (3, 2, 4)}),
-        ({0: 1, 1: 1}, set(), {1}, {0: (9, 1, None)}),
-        ({0: 1, 1: 1}, set(), set(), {0: (10, 1, None), 1: (5, 2, 7)}),
-        ({1: 1}, {1}, set(), {}),
-        ({0: 1, 2: 1}, set(), set(), {0: (11, 1, None), 1: (7, 1, None), 2: (0, 1, None)}),
-    ]
-    for sent, topic.unreadable, topic.away, expected in steps:
-        for number, count in sent.items():
-            topic.send([{"partition": number, "key": None, "value": "{}", "timestamp": 0}] * count)
+    for sent, fault, at in re.findall(r"([x\d ]+?)(?: ([a-z]+) (\d))?$", "\n".join(case.own), re.MULTILINE):
+        topic.unreadable, topic.away = ({int(at)} if fault == each else set() for each in ("unreadable", "away"))
+        for number, count in (each.split("x") for each in sent.split()):
+            topic.send([{"partition": int(number), "key": None, "value": "{}", "timestamp": 0}] * int(count))
         caplog.clear()
-        found = [(parse_segment(each.segment), each) for each in lake.run().source.land().new]
-        assert {part.number: (start, each.lines, each.file_index) for (part, start), each in found} == expected
-        assert ("was read of x/0: more waits there" in caplog.text) == (sum(sent.values()) == 6)
+        found = [(*parse_segment(each.segment), each.lines, each.file_index) for each in lake.run().source.land().new]
+        landed = [f"{part.number}: {start}, {lines}, {late or '-'}" for part, start, lines, late in sorted(found)]
+        waits = "; more waits" * ("was read of x/0: more waits there" in caplog.text)
+        results.append(("; ".join(landed) or "nothing") + waits)
+    case.compare(results, update=update)
 
 
 def test_partition_that_comes_after_a_look_begins_at_its_first_message(
