@@ -33,7 +33,7 @@ from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate import state as of_lake
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState
-from cdc_lakehouse.operate.verify import VerifyOptions, verify_feed
+from cdc_lakehouse.operate.verify import verify_feed
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource
@@ -256,7 +256,7 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         asset=keys.checkpoint_key(feed), name=EQUALS_SOURCE, description=_equals_source.__doc__, blocking=False
     )
     def evaluate() -> dg.AssetCheckResult:
-        found = verify_feed(functools.partial(FeedRun, feed, lake), config, (), VerifyOptions())
+        found = verify_feed(functools.partial(FeedRun, feed, lake), config)
         unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
         unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
         unchecked += [found.error] if found.error is not None else []

@@ -242,33 +242,32 @@ class ProgressLine(logging.Handler):
 
     def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
         super().__init__(logging.INFO)
-        self._stream, self._logs = sys.stderr if stream is None else stream, shown == "log"
-        self._shown = self._logs or (shown == "line" and self._stream.isatty())
+        self._stream = sys.stderr if stream is None else stream
+        self._shown: Shown = "nothing" if shown == "line" and not self._stream.isatty() else shown
         self._text, self._began, self._level = "", time.monotonic(), _LOG.level
         self._done = threading.Event()
         self._ticking = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def __enter__(self) -> ProgressLine:
-        if self._shown:
+        if self._shown != "nothing":
             _LOG.addHandler(self)
             _LOG.setLevel(logging.INFO)
-            if not self._logs:
-                self._ticking.start()
+        if self._shown == "line":
+            self._ticking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._shown:
-            _LOG.removeHandler(self)
-            _LOG.setLevel(self._level)
-            if not self._logs:
-                self._done.set()
-                self._ticking.join()
-                self._write("")
+        _LOG.removeHandler(self)
+        _LOG.setLevel(self._level)
+        if self._shown == "line":
+            self._done.set()
+            self._ticking.join()
+            self._write("")
 
     def emit(self, record: logging.LogRecord) -> None:
         of_feed = "" if record.name == _LOG.name else f"{record.name}: "
         self._text = " ".join(f"{of_feed}{record.getMessage()}".split())
-        if self._logs:
+        if self._shown == "log":
             now = datetime.datetime.now(datetime.UTC)
             self._stream.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {printable(self._text)}\n")
             self._stream.flush()

@@ -46,11 +46,27 @@ def apply_command(as_json: bool, database: str) -> int:
         line = content.count(b"\n", 0, error.start) + 1
         say(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
         return BAD_INPUT
-    server, fault, said = _Server(database), dict[str, Any](), ""
+    # The databases that statements create or use, without those that they drop.
+    session, databases, history = database, set[str](), History()
+    fault, said = dict[str, Any](), ""
     for place, (text, first, indent) in enumerate(_split(script), 1):
         try:
-            for note in server.run(text, place):
-                say(f"note, line {first}: {note}", err=True)
+            clauses = parse(text)
+            change = SchemaChange(place, session, "", None, text, (), "", backslash_escapes=True, kind="text")
+            for version in history.carry_out(change):
+                if version.incarnation and version.effect != "drop":
+                    databases.add(version.name.database)
+                for note in filter(None, (version.note, version.hold)):
+                    say(f"note, line {first}: {note}", err=True)
+            for clause in clauses:
+                match clause:
+                    case OfDatabase("use_database" | "create_database" as kind, name):
+                        session = name if kind == "use_database" else session
+                        databases.add(name)
+                    case OfDatabase("drop_database", name):
+                        databases.discard(name)
+                    case _:
+                        pass
         except DdlError as error:
             line, column, said = first, None, f"{error}, in: {short(text)}"
             if isinstance(error, DdlSyntaxError):
@@ -61,13 +77,15 @@ def apply_command(as_json: bool, database: str) -> int:
             fault = {"class": type(error).__name__, "message": error.message, "line": line, "column": column,
                      "statement": text}  # fmt: skip
             break
+    live = (life.last for life in history.incarnations().values() if life.dropped_ts is None)
+    tables = sorted(live, key=lambda table: (table.name.database, table.name.table))
     if as_json:
-        result = {"databases": sorted(server.databases), "tables": [_table(table) for table in server.tables]}
+        result = {"databases": sorted(databases), "tables": [*map(_table, tables)]}
         print_json({**result, "error": fault} if fault else result)
     else:
-        for name in sorted(server.databases):
+        for name in sorted(databases):
             say(f"database {name}")
-            for table in (table for table in server.tables if table.name.database == name):
+            for table in (table for table in tables if table.name.database == name):
                 say(f"\n{table.name}")
                 rows = [
                     [each["name"], each["type"], "yes" if each["nullable"] else "no",
@@ -80,38 +98,6 @@ def apply_command(as_json: bool, database: str) -> int:
     place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
     say(f"{fault['class']}, {place}: {said}", err=True)
     return BAD_INPUT
-
-
-class _Server:
-    """The tables that statements leave. `databases` are those that they create or use, without those that they drop."""
-
-    def __init__(self, session: str) -> None:
-        self.databases: set[str] = set()
-        self._session = session
-        self._history = History()
-
-    def run(self, text: str, place: int) -> Iterator[str]:
-        """Execute the statement at a place in the script, and yield notes on it. Raises DdlError when it is not
-        understood."""
-        clauses = parse(text)
-        change = SchemaChange(place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
-        for version in self._history.carry_out(change):
-            self.databases |= {version.name.database} if version.incarnation and version.effect != "drop" else set()
-            yield from filter(None, (version.note, version.hold))
-        for clause in clauses:
-            match clause:
-                case OfDatabase("use_database" | "create_database" as kind, name):
-                    self._session = name if kind == "use_database" else self._session
-                    self.databases.add(name)
-                case OfDatabase("drop_database", name):
-                    self.databases.discard(name)
-                case _:
-                    pass
-
-    @property
-    def tables(self) -> list[TableVersion]:
-        live = (life.last for life in self._history.incarnations().values() if life.dropped_ts is None)
-        return sorted(live, key=lambda table: (table.name.database, table.name.table))
 
 
 def _table(table: TableVersion) -> dict[str, Any]:

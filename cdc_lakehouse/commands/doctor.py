@@ -78,24 +78,35 @@ _Shown = tuple[str, str | None]
 def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
     """Yield a finding for each part as it is tried: this machine, the catalog and the warehouse, then each feed's
     source. Failures of parts are findings, not exceptions; what repeats one of its feed or the lake is left out."""
-    lake = Lake(config.lake, config.storage)
-    failures: set[tuple[str, str]] = set()
+    lake, failures = Lake(config.lake, config.storage), set[tuple[str, str]]()
+    parts: dict[str, Callable[[], _Shown]] = {
+        "python": _python, "java": _java, "jars": partial(_jars, config), "memory": partial(_memory, config),
+        "disk": partial(_disk, config), "catalog": partial(_catalog, lake), "warehouse": partial(_warehouse, lake),
+    }  # fmt: skip
     with _nothing_left(config):
-        for name, part in _parts(config, lake):
+        for feed in config.feeds:
+            # The source is queried once, when the first part needs it.
+            state = FeedState(feed, lake)
+            own = {"source": _source, "clock": _clock, "tables": _tables}
+            own |= {"expiration": _expiration} if state.source.has_files else {}
+            own |= {} if feed.initial is None else {"dump": _dump}
+            own |= {} if feed.verify is None else {"database": _database}
+            parts |= {f"{feed.name}: {name}": partial(part, state) for name, part in own.items()}
+        for name, part in parts.items():
             try:
                 message, advice = part()
                 finding = Finding(name, "ok" if advice is None else "warning", message, advice)
             except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
                 said = message = described(error)
-                advice, feed = _REFUSED, name.rpartition(": ")[0]
+                advice, of_feed = _REFUSED, name.rpartition(": ")[0]
                 fault = error if isinstance(error, CdcError) else engine_fault(error)
                 if fault is not None:
                     # Places and codes of one failure differ between parts.
                     message, advice, fault.advice = fault.message, fault.advice, None
                     said = fault.coded
-                if not failures.isdisjoint({("", message), (feed, message)}):
+                if not failures.isdisjoint({("", message), (of_feed, message)}):
                     continue
-                failures.add((feed, message))
+                failures.add((of_feed, message))
                 finding = Finding(name, "failed", said, advice)
             yield finding
 
@@ -117,23 +128,6 @@ def _nothing_left(config: LakehouseConfig) -> Iterator[None]:
                     each.rmdir()
                 elif each.is_file() and not Lake(config.lake, config.storage).catalog.list_namespaces():
                     each.unlink()
-
-
-def _parts(config: LakehouseConfig, lake: Lake) -> list[tuple[str, Callable[[], _Shown]]]:
-    parts: list[tuple[str, Callable[[], _Shown]]] = [
-        ("python", _python), ("java", _java), ("jars", partial(_jars, config)), ("memory", partial(_memory, config)),
-        ("disk", partial(_disk, config)), ("catalog", partial(_catalog, lake)),
-        ("warehouse", partial(_warehouse, lake)),
-    ]  # fmt: skip
-    for feed in config.feeds:
-        # The source is queried once, when the first part needs it.
-        state = FeedState(feed, lake)
-        own = {"source": _source, "clock": _clock, "tables": _tables}
-        own |= {"expiration": _expiration} if state.source.has_files else {}
-        own |= {} if feed.initial is None else {"dump": _dump}
-        own |= {} if feed.verify is None else {"database": _database}
-        parts += [(f"{feed.name}: {name}", partial(part, state)) for name, part in own.items()]
-    return parts
 
 
 def _python() -> _Shown:

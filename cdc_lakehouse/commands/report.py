@@ -13,7 +13,6 @@ import itertools
 import math
 import re
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import click
 import numpy as np
 import pyarrow as pa
+from cachetools import TTLCache, cached
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds, utc_now
@@ -133,17 +133,14 @@ def ui(asked: Asked, port: int, host: str) -> int:
 
 def page_handler(asked: Asked) -> type[BaseHTTPRequestHandler]:
     """Return the handler of a server that serves the page of the feeds. A page is kept for some seconds."""
-    made, known, lock = list[tuple[float, int, bytes]](), KnownHealth(), threading.Lock()
+    known = KnownHealth()
 
+    @cached(TTLCache(1, _REFRESH_SECONDS / 2), condition=threading.Condition())
     def current() -> tuple[int, bytes]:
-        with lock:
-            if not made or time.monotonic() - made[0][0] > _REFRESH_SECONDS / 2:
-                try:
-                    status, text = 200, _page(asked, known, refreshes=True)
-                except CdcError as error:
-                    status, text = 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>"
-                made[:] = [(time.monotonic(), status, text.encode())]
-            return made[0][1:]
+        try:
+            return 200, _page(asked, known, refreshes=True).encode()
+        except CdcError as error:
+            return 503, f"<!doctype html><meta charset=utf-8><p>{_text(error.coded)}</p>".encode()
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -15,7 +15,7 @@ from cdc_lakehouse.commands.run import make_passes
 from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.operate import verify
-from cdc_lakehouse.operate.verify import Values, VerifyOptions, VerifyResult
+from cdc_lakehouse.operate.verify import Values, VerifyResult
 from cdc_lakehouse.pipeline.run import FeedRun, TableRepair
 
 _Repair = tuple[Sequence[TableRepair], dict[str, str], bool]
@@ -51,10 +51,10 @@ def command(
     """
     if yes and not repairs:
         raise click.UsageError("--yes goes with --repair")
-    options = VerifyOptions(attempts, pause, verify.MOST_KEYS if repairs else rows)
+    options = {"attempts": attempts, "pause_seconds": pause, "shown": verify.MOST_KEYS if repairs else rows}
     with common.ProgressLine(progress):
         results = [
-            verify.verify_feed(functools.partial(FeedRun, feed, asked.lake), feed.verify, tables, options)
+            verify.verify_feed(functools.partial(FeedRun, feed, asked.lake), feed.verify, tables, **options)
             for feed in asked.feeds
             if feed.verify is not None
         ]

@@ -15,19 +15,10 @@ from cdc_lakehouse.config.sources import (
     StorageSinkSource,
     VerifyConfig,
 )
-from cdc_lakehouse.config.storage import (
-    AzureStorage,
-    CatalogConfig,
-    CutsConfig,
-    GcsStorage,
-    LakeConfig,
-    SparkConfig,
-    StorageConfig,
-)
+from cdc_lakehouse.config.storage import CutsConfig, LakeConfig, StorageConfig
 
 __all__ = [
-    "AlertReceiver", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "CutsConfig", "DatabaseConnection",
-    "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaSource", "LakeConfig",
-    "LakehouseConfig", "ProblemKind", "Protocol", "SparkConfig", "StorageConfig", "StorageSinkSource", "TablesConfig",
-    "VerifyConfig", "anchor_uri", "config_path", "load",
+    "AlertReceiver", "CanalSource", "CsvOptions", "CutsConfig", "DatabaseConnection", "DateSeparator", "DumpCsv",
+    "FeedConfig", "InitialLoad", "KafkaSource", "LakeConfig", "LakehouseConfig", "ProblemKind", "Protocol",
+    "StorageConfig", "StorageSinkSource", "TablesConfig", "VerifyConfig", "anchor_uri", "config_path", "load",
 ]  # fmt: skip

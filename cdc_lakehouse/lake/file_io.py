@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc_lakehouse.config import AzureStorage, GcsStorage, StorageConfig
+from cdc_lakehouse.config.storage import AzureStorage, GcsStorage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.sources.object_store import Location
 

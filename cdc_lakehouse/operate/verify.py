@@ -380,21 +380,11 @@ class VerifyResult:
         return "unchecked" if "unchecked" in results or self.error is not None or self.held else "equal"
 
 
-@dataclass(frozen=True)
-class VerifyOptions:
-    """How often differing keys are compared, the seconds in between, and how many are shown of a table."""
-
-    attempts: int = 3
-    pause_seconds: float = 10
-    shown: int = 10
-    sleep: Callable[[float], None] = time.sleep
-
-
 def verify_feed(
-    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
+    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str] = (), **options: Any
 ) -> VerifyResult:
-    """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
-    sees the cut that was the last when it was opened."""
+    """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all, with
+    the options of `_verified`. A run sees the cut that was the last when it was opened."""
     run = open_run()
     feed, cut = run.feed, run.last_cut
     found = held_by_name(cut.held, run.history.history.incarnations())
@@ -410,7 +400,7 @@ def verify_feed(
             progress = Progress(run.log, "tables are compared", len(names))
             for name in names:
                 try:
-                    tables.append(_verified(open_run, database, name, options))
+                    tables.append(_verified(open_run, database, name, **options))
                 except CdcError as error:
                     tables.append(TableResult(name, "unchecked", reason=str(error)))
                 progress.add()
@@ -420,8 +410,10 @@ def verify_feed(
 
 
 def _verified(
-    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
-) -> TableResult:
+    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, *, attempts: int = 3,
+    pause_seconds: float = 10, shown: int = 10, sleep: Callable[[float], None] = time.sleep,
+) -> TableResult:  # fmt: skip
+    """Compare a table, its differing keys as often as that, with a pause in between. So many of them are shown."""
     run, buckets, opened = open_run(), None, list[int]()
     theirs, ours = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
 
@@ -434,7 +426,7 @@ def _verified(
                 ours, theirs = table.lake.checksums(), table.source.checksums()
                 opened = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
             columns = [(column.own.name, column.type) for column in table.source.columns]
-            found, step = Differences(columns, table.source.key_count, options.shown), _BUCKETS_OF_A_STATEMENT
+            found, step = Differences(columns, table.source.key_count, shown), _BUCKETS_OF_A_STATEMENT
             is_all = len(opened) == table.source.buckets
             for some in [None] if is_all else [opened[start : start + step] for start in range(0, len(opened), step)]:
                 in_lake, in_source = table.lake.rows(some), table.source.rows(some)
@@ -446,8 +438,8 @@ def _verified(
     buckets, changing = table.source.buckets, set[str]()
     if found.total and found.total <= MOST_KEYS and not database.is_tidb:
         # Differing keys are compared again: what counts differs each time in the same way.
-        for _ in range(options.attempts - 1):
-            options.sleep(options.pause_seconds)
+        for _ in range(attempts - 1):
+            sleep(pause_seconds)
             run = open_run()
             table, repeated = compare(found.keys.keys())
             changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}

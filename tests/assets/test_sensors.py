@@ -167,17 +167,6 @@ def test_table_is_found_that_changes_while_it_is_read(lake: TestLake, monkeypatc
     lease.release()
 
 
-def test_lease_released_by_a_clock_ahead_is_free(lake: TestLake) -> None:
-    other = lease_of(lake, "r1", lambda: later(3600))
-    other.take()
-    assert holder_of(lake) is not None
-    other.release()
-    assert holder_of(lake) is None
-    own = lease_of(lake, "r2")
-    own.take()
-    own.release()
-
-
 def test_run_waits_for_maintenance_and_lives(instance: dg.DagsterInstance, lake: TestLake, sink: Sink) -> None:
     run = started(instance, lake.name)
     take_feed(lake.lake, lake.name, run.run_id).release()

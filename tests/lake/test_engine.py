@@ -33,7 +33,7 @@ from sqlalchemy.exc import IntegrityError
 from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import CatalogConfig, LakeConfig, StorageConfig
+from cdc_lakehouse.config.storage import CatalogConfig, LakeConfig, StorageConfig
 from cdc_lakehouse.definitions import defs
 from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError, EngineError
 from cdc_lakehouse.lake import catalog as lake_catalog

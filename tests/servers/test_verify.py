@@ -27,7 +27,7 @@ from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.files import live_files
 from cdc_lakehouse.operate import verify
-from cdc_lakehouse.operate.verify import TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.operate.verify import TableResult, verify_feed
 from cdc_lakehouse.sources.database import SourceDatabase
 from tests.kit import hand_sinks
 from tests.kit import scripted_lake as script
@@ -186,8 +186,8 @@ class VerifiedFeed(Session):
                 self._between.append(rest)
             case "verify":
                 between, self._between = self._between, []
-                options = VerifyOptions(1 + len(between), 0, 100, lambda _: self.step(between.pop(0)) and None)
-                done = verify_feed(self.lake.run, VerifyConfig(url=self.url), rest.split(), options)
+                again = {"attempts": 1 + len(between), "pause_seconds": 0, "sleep": lambda _: self.step(between.pop(0))}
+                done = verify_feed(self.lake.run, VerifyConfig(url=self.url), rest.split(), shown=100, **again)
                 return [shown(table) for table in done.tables]
             case "$":
                 between, self._between = self._between, []
