@@ -265,12 +265,10 @@ def at_zone(local: str, zone: str) -> str:
     """Return the moment (TIMESTAMPTZ) of a date and time (TIMESTAMP) in a time zone: a name of the IANA database, or an
     offset such as +08:00. A time that the clocks show twice is the first of the two; one that they skip is as far after
     the skip."""
-    offset = _micros(zone)
-    if offset is not None:
+    if (offset := _micros(zone)) is not None:
         return f"make_timestamptz(epoch_us({local}) - ({offset}))"
     name = text_literal(zone)
-    last = _last_overlap(zone)
-    if last is None:
+    if (last := _last_overlap(zone)) is None:
         return f"timezone({name}, {local})"
     # DuckDB takes the second of two. The offset of a day earlier gives the first.
     return let(
@@ -291,8 +289,7 @@ def at_zone(local: str, zone: str) -> str:
 
 def in_zone(moment: str, zone: str) -> str:
     """Return the date and time (TIMESTAMP) that clocks of a time zone show at a moment (TIMESTAMPTZ)."""
-    offset = _micros(zone)
-    if offset is not None:
+    if (offset := _micros(zone)) is not None:
         return f"make_timestamp(epoch_us({moment}) + ({offset}))"
     return f"timezone({text_literal(zone)}, {moment})"
 

@@ -9,10 +9,9 @@ not block: it also fails while the source database cannot be reached, and only i
 """
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import dagster as dg
 from pyiceberg.table import Table
@@ -50,16 +49,6 @@ _TABLE_CHECKS: Final = {
 WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid", UP_TO_DATE})
 """Checks of what alerts of other kinds report: `stale`, `held`, `quarantined`."""
 _SHOWN: Final = 20
-
-
-class Context(Protocol):
-    """What results are logged to: the context of an op or an asset, or the report of a command's run."""
-
-    @property
-    def instance(self) -> dg.DagsterInstance: ...
-    @property
-    def log(self) -> logging.Logger: ...
-    def log_event(self, event: Any, /) -> None: ...
 
 
 Found = tuple[bool, dict[str, Any]]
@@ -312,7 +301,7 @@ def feed_evaluations(lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> Iterat
             yield check.result(state)
 
 
-def log_results(context: Context, results: Iterable[dg.AssetCheckResult]) -> None:
+def log_results(context: Any, results: Iterable[dg.AssetCheckResult]) -> None:
     fields = ("asset_key", "check_name", "passed", "metadata", "severity", "description")
     for result in results:
         # Dagster accepts it; its annotation is outdated.

@@ -92,8 +92,7 @@ def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetim
 
     Raises `ConfigurationError` when the feed has no partition yet.
     """
-    definition = partitions_of(feed)
-    if definition is None:
+    if (definition := partitions_of(feed)) is None:
         return []
     present = now.astimezone(ZoneInfo(definition.timezone)).strftime(definition.fmt)
     if present < definition.start.strftime(definition.fmt):

@@ -76,8 +76,7 @@ def ddl_metadata(new: Collection[TableVersion], tables: Iterable[Incarnation]) -
     for version, life in all_of[:_STATEMENTS]:
         when, table = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}", as_markdown(version.name.table)
         shown += [f"- **{table}** `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
-        before = life.before(version)
-        if before is not None and (diff := column_diff(before, version)):
+        if (before := life.before(version)) is not None and (diff := column_diff(before, version)):
             shown.append(_fenced("diff", "\n".join(diff)))
         if note := version.note or version.hold:
             shown.append(as_markdown(note))

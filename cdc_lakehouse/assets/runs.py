@@ -166,12 +166,10 @@ def failed_checks(
     instance: dg.DagsterInstance, keys: Collection[dg.AssetCheckKey]
 ) -> Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
     """Return the last completed evaluations of checks that failed; a planned one may be in progress."""
-    found = dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]()
-    for key, summary in instance.event_log_storage.get_asset_check_summary_records(list(keys)).items():
-        record = summary.last_completed_check_execution_record
-        if record is not None and record.evaluation and not record.evaluation.passed:
-            found[key] = record.evaluation
-    return found
+    summaries = instance.event_log_storage.get_asset_check_summary_records(list(keys))
+    records = {key: summary.last_completed_check_execution_record for key, summary in summaries.items()}
+    found = {key: record.evaluation for key, record in records.items() if record is not None}
+    return {key: evaluation for key, evaluation in found.items() if evaluation and not evaluation.passed}
 
 
 def step_failure(instance: dg.DagsterInstance, run_id: str) -> Any:

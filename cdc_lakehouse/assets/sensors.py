@@ -166,8 +166,7 @@ def _run_problems(
             asset, why = key.asset_key.to_user_string(), evaluation.description or "its page in Dagster has the numbers"
             said = f"the check {key.name} of {asset} failed: {why}"
             yield Problem(feed.name, "check", f"{asset} {key.name}", said)
-    cron = feed.maintenance.schedule
-    if cron is None:
+    if (cron := feed.maintenance.schedule) is None:
         return
     # Maintenance has until its next tick is due: it is to have succeeded since the tick before the last one.
     ticks = dg.TimeWindowPartitionsDefinition(start=now, fmt="%Y-%m-%d %H:%M", cron_schedule=cron)

@@ -23,7 +23,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 import pyarrow as pa
@@ -33,7 +33,6 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse import errors
 from cdc_lakehouse.assets import checks, keys, metadata
-from cdc_lakehouse.assets.checks import Context
 from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configuration_metadata, table_name
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, payload_of_event, payload_of_failure, payload_of_success
 from cdc_lakehouse.assets.sensors import run_tags
@@ -55,6 +54,8 @@ from cdc_lakehouse.pipeline.run import FeedRun, take_feed
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.pipeline.steps import Steps
 
+Context: TypeAlias = "dg.OpExecutionContext | dg.AssetExecutionContext | RunReport"
+"""What results are logged to."""
 Spec = dict[str, Any]
 """Arguments that `dg.asset`, `dg.AssetOut` and `dg.AssetSpec` have in common."""
 

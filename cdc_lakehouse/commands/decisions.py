@@ -44,6 +44,8 @@ _MISSING_INPUT: Final = {
 _RANGE: Final = re.compile(r"(.*/\d+)/\d+")
 """The name of a range of offsets: its topic's partition, and where it begins."""
 _Wanted = Callable[[Quarantined], bool]
+_Answer = tuple[dict[str, Any], list[str]]
+"""What a command says of a feed: in JSON, and as lines."""
 
 _ids: Any = click.argument("ids", nargs=-1, metavar="[ID]...")
 _table: Any = click.option("--table", help="Rows of this table (database.table).")
@@ -68,18 +70,15 @@ def list_(asked: Asked, table: str | None, error_class: str | None, shows_all: b
     Example:
       cdc-lakehouse quarantine list --table shop.orders
     """
-    wanted = _filter(table, error_class)
-    documents: list[dict[str, Any]] = []
-    texts: list[str] = []
+    wanted, found = _filter(table, error_class), list[_Answer]()
     for run in asked.runs:
         rows = sorted(filter(wanted, run.quarantine.rows if shows_all else run.quarantine.open()), key=_order)
         # These count all rows of the feed, whatever is listed.
         counts = {state: run.quarantine.count(state) for state in ("open", "discarded")}
         shown = [{name: value for name, value in _fields(row).items() if name != "raw"} for row in rows]
-        documents.append({"feed": run.feed.name, **counts, "rows": shown})
         head = f"feed {run.feed.name}: {counts['open']} open, {counts['discarded']} discarded"
-        texts.append("\n".join([head, *_groups(rows)]))
-    asked.answer({"feeds": documents}, *texts)
+        found.append(({"feed": run.feed.name, **counts, "rows": shown}, [head, *_groups(rows)]))
+    asked.answer({"feeds": [document for document, _ in found]}, *("\n".join(lines) for _, lines in found))
     return DONE
 
 
@@ -149,15 +148,15 @@ def discard(
     if chosen_rows and not yes:
         reason = (reason or "").strip() or click.prompt("Why are they discarded")
         click.confirm("Discard these rows, and have the next run continue without them?", abort=True)
-    documents: list[dict[str, Any]] = []
-    lines: list[str] = []
+    done: list[_Answer] = []
     for run, rows in chosen_rows:
         discarded = run.quarantine.discard({row.id for row in rows}, who or os_user(), reason or "", utc_now())
         means = [{"id": row.id, "segment": row.segment, "means": _MISSING_INPUT.get(row.error_class)}
                  for row in discarded]  # fmt: skip
-        documents.append({"feed": run.feed.name, "discarded": sum(row.count for row in discarded), "rows": means})
-        lines.append(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without")
-    return _answer(asked, documents, lines, "none of these rows is open")
+        line = f"feed {run.feed.name}: discarded {_count(discarded)}; the next run continues without"
+        count = sum(row.count for row in discarded)
+        done.append(({"feed": run.feed.name, "discarded": count, "rows": means}, [line]))
+    return _answer(asked, done, "none of these rows is open")
 
 
 @command.command()
@@ -180,16 +179,14 @@ def replay(asked: Asked, ids: Sequence[str], table: str | None) -> int:
     """
     if not ids and table is None:
         raise click.UsageError("say which rows: ID..., or --table")
-    documents: list[dict[str, Any]] = []
-    lines: list[str] = []
+    done: list[_Answer] = []
     for run, rows in _meant(asked, ids, _filter(table, None), ("open", "discarded") if ids else ("open",)):
         landed, others = replay_rows(run, rows)
-        tried = [row.segment for row in others]
-        documents.append({"feed": run.feed.name, "decoded_again": len(landed), "tried_by_each_run": tried})
-        if landed:
-            lines.append(f"feed {run.feed.name}: the next run decodes {plural(len(landed), 'segment')} again")
+        tried, count = [row.segment for row in others], plural(len(landed), "segment")
+        lines = [f"feed {run.feed.name}: the next run decodes {count} again"] if landed else []
         lines += [f"  {printable(segment)}: each run tries it again anyway" for segment in tried]
-    return _answer(asked, documents, lines, "none of these rows can be decoded again")
+        done.append(({"feed": run.feed.name, "decoded_again": len(landed), "tried_by_each_run": tried}, lines))
+    return _answer(asked, done, "none of these rows can be decoded again")
 
 
 def replay_rows(run: FeedRun, rows: Sequence[Quarantined]) -> tuple[list[Segment], list[Quarantined]]:
@@ -243,11 +240,11 @@ def _no_such(ids: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(f"no row of the quarantine has the id {', '.join(ids)}", advice=advice)
 
 
-def _answer(asked: Asked, documents: Sequence[dict[str, Any]], lines: Sequence[str], why_not: str) -> int:
-    asked.answer({"feeds": documents}, "\n".join(lines))
-    if not documents:
+def _answer(asked: Asked, done: Sequence[_Answer], why_not: str) -> int:
+    asked.answer({"feeds": [document for document, _ in done]}, "\n".join(line for _, lines in done for line in lines))
+    if not done:
         say(why_not, err=True)
-    return DONE if documents else HELD
+    return DONE if done else HELD
 
 
 def _filter(table: str | None, error_class: str | None) -> _Wanted:
@@ -358,22 +355,20 @@ def resume(asked: Asked, table: str) -> int:
     Example:
       cdc-lakehouse resume shop.orders
     """
-    documents: list[dict[str, Any]] = []
-    lines: list[str] = []
+    done: list[_Answer] = []
     for run in asked.runs:
         hold_ended, versions = resume_table(run, table, utc_now())
         # Statements whose rewrite the next run carries out.
         approved = [version.query or version.kind for version in versions]
-        if hold_ended or approved:
-            documents.append({"feed": run.feed.name, "table": table, "held": False,
-                              "hold_ended": hold_ended is not None, "approved": approved})  # fmt: skip
-        lines += [f"feed {run.feed.name}: {table} continues with the next run"] if hold_ended else []
+        lines = [f"feed {run.feed.name}: {table} continues with the next run"] if hold_ended else []
         lines += [f"feed {run.feed.name}: the next run carries out"] if approved else []
         lines += [f"  {statement}" for statement in approved]
-    done = _answer(asked, documents, lines, f"nobody holds {table}, and no rewrite of {table} waits")
-    for run in asked.runs if done == HELD else ():
+        document = {"feed": run.feed.name, "table": table, "held": False, "hold_ended": hold_ended is not None}
+        done += [({**document, "approved": approved}, lines)] if lines else []
+    code = _answer(asked, done, f"nobody holds {table}, and no rewrite of {table} waits")
+    for run in asked.runs if code == HELD else ():
         lives = run.history.history.incarnations()
         for id, reason in run.last_cut.held:
             if id in lives and str(lives[id].last.name) == table:
                 say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)
-    return done
+    return code

@@ -419,8 +419,7 @@ def _detect_topics(uri: str) -> Detected:
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{plural(partitions, 'partition')} of {listed(sorted(topics), 'topic')}"], list[str]()
-    detected = registry.detect_format(values)
-    if detected is None:
+    if (detected := registry.detect_format(values)) is None:
         hidden = f"could not be detected in {plural(len(values), 'message')}: see docs/kafka.md for the formats"
         unsure.append(f"the format {hidden if values else 'is a guess: the topics have no message yet'}")
     else:

@@ -55,7 +55,8 @@ def plan_ddl(run: FeedRun) -> dict[str, Any]:
             except UnreadableTableError:
                 concerned.add(id)
                 continue
-            if state is not None and life.dropped_ts is None and state.format_version != _format_version(run, life):
+            wanted = run.feed.format_version_of(life.last.name.database, life.last.name.table)
+            if state is not None and life.dropped_ts is None and state.format_version != wanted:
                 concerned.add(id)
     upto = [life.upto(checkpoint) for id, life in lives.items() if id in concerned]
     plans = [_table(run, tables, life) for life in upto if life is not None]
@@ -74,10 +75,6 @@ def source_tables(run: FeedRun) -> list[TableVersion]:
         history.apply(each for each in dumped if TableName(each.database, each.table) not in known)
     live = [life.last for life in history.incarnations().values() if life.dropped_ts is None]
     return sorted(live, key=lambda version: (version.name.database, version.name.table))
-
-
-def _format_version(run: FeedRun, life: Incarnation) -> int:
-    return run.feed.format_version_of(life.last.name.database, life.last.name.table)
 
 
 def _foreseen(run: FeedRun) -> tuple[int, History]:
@@ -110,7 +107,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> dict[str, 
         made = [f"CREATE TABLE {wanted.sql} ({columns})"] if life.dropped_ts is None else []
         return {**planned, "statements": made, "hold": hold}
     hold = hold or format_refusal(run.feed, life, state)
-    version = _format_version(run, life)
+    version = run.feed.format_version_of(life.last.name.database, life.last.name.table)
     converted = table.converted_since(max(len(life.versions) - len(new) - 1, 0))
     plan = plan_evolution(state.columns, lake, state.order, converted, defaults=version >= FIRST_WITH_VECTORS)
     # As SQL: they are carried out as commits of metadata through Iceberg's own API.

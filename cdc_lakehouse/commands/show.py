@@ -72,8 +72,7 @@ def command(
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    documents: list[dict[str, Any]] = []
-    texts: list[str] = []
+    found: list[tuple[dict[str, Any], str]] = []
     for each in wanted:
         count, arrow = each.head(rows)
         for name in names or ():
@@ -89,17 +88,17 @@ def command(
             writer.writerows(["" if value is None else _plain(value) for value in row.values()] for row in shown)
             click.echo(lines.getvalue(), nl=False)
             return DONE
-        documents.append({
+        document = {
             "feed": each.run.feed.name, "database": each.name.database, "table": each.name.table,
             "commit_ts": each.commit_ts, "row_count": count,
             "rows": [{name: _json(value) for name, value in row.items()} for row in shown],
-        })  # fmt: skip
+        }  # fmt: skip
         title = f"{each.name}: {plural(count, 'row')}"
         if count or each.snapshot_id is not None:
             cells = [[_cell(value) for value in row.values()] for row in shown]
             title = "\n".join([title, *grid(arrow.column_names, cells)])
-        texts.append(title)
-    asked.answer({"tables": documents}, *texts)
+        found.append((document, title))
+    asked.answer({"tables": [document for document, _ in found]}, *(text for _, text in found))
     return DONE
 
 

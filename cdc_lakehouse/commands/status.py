@@ -149,8 +149,7 @@ def _briefs(state: FeedState, *kinds: ProblemKind) -> list[str]:
 
 def failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the failed runs by feed. An unreadable instance is reported on stderr, beside the status of the lake."""
-    home = common.existing_home()
-    if home is None or not common.may_have_pending_runs(home):
+    if (home := common.existing_home()) is None or not common.may_have_pending_runs(home):
         return {}
     import dagster as dg  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
@@ -182,8 +181,7 @@ def failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
 def last_run(state: FeedState, failed: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """A run that is known to have failed was not killed: it could not release the feed, as on a full disk."""
-    holder = last_holder(state.lake, state.feed.name)
-    if holder is None:
+    if (holder := last_holder(state.lake, state.feed.name)) is None:
         return None
     ended_at = next((run["ended_at"] for run in failed if run["run"] == holder.run), None)
     was_killed = ended_at is None and not holder.released and not holder.is_alive(state.now)

@@ -54,8 +54,7 @@ def split_query(uri: str) -> tuple[str, dict[str, str]]:
 
 def misplaced_options(uri: str) -> str | None:
     """Return a message about the query's options for access to the bucket, without values; None without such."""
-    names = _places(uri)
-    if not names:
+    if not (names := _places(uri)):
         return None
     moves = ", ".join(f"{option} as {place}" for option, place in names.items())
     return f"its query says how the bucket is reached: write {moves}, a secret as ${{NAME}}, and cut it from the URI"
@@ -116,8 +115,7 @@ _PORT: Final = 3306
 
 def _is_url(value: str) -> str:
     # The invalid value is not shown: it may hold a password.
-    match = _URL.fullmatch(value)
-    if match is None or not 0 < int(match["port"] or _PORT) < 65536:
+    if (match := _URL.fullmatch(value)) is None or not 0 < int(match["port"] or _PORT) < 65536:
         raise ValueError("is not of the form mysql://user:${PASSWORD}@host:port")
     return value
 
@@ -507,8 +505,7 @@ class CanalSource(Section):
     @classmethod
     def _valid_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            match = _ADDRESS.fullmatch(text)
-            if match is None or not 0 < int(match["port"]) < 65536:
+            if (match := _ADDRESS.fullmatch(text)) is None or not 0 < int(match["port"]) < 65536:
                 raise ValueError(f"{text!r} is not of the form host:port, such as canal-1.example.com:11111")
         return value
 

@@ -313,8 +313,7 @@ class FeedState(FeedRun):
 
     def lag_of(self, table: TableName) -> float | None:
         """Return the seconds by which the readers' view of a table lags; None when they have not seen it."""
-        row = self.tables.get(table)
-        if row is None or row.checkpoint_ts == self.checkpoint_ts:
+        if (row := self.tables.get(table)) is None or row.checkpoint_ts == self.checkpoint_ts:
             return None if row is None else self.lag_seconds
         return lag_seconds(row.checkpoint_ts, self.now)
 
@@ -398,8 +397,7 @@ def changes_by_table(state: FeedState, since: str | None) -> Mapping[TableName, 
         sums = [(column, "sum", none_is_0) for column in ("inserts", "updates", "deletes")]
         columns = rows.group_by(["database", "table"]).aggregate(sums).to_pydict().values()
         return {TableName(database, table): tuple(counts) for database, table, *counts in zip(*columns, strict=True)}
-    table = state.lake.load(system_table(state.feed.name, "events"))
-    if table is not None:
+    if (table := state.lake.load(system_table(state.feed.name, "events"))) is not None:
         dated = AlwaysTrue() if since is None else _at_least("feed_date", since)
         fields = ("schema_name", "table_name", "op")
         for batch in table.scan(dated, selected_fields=fields).to_arrow_batch_reader():

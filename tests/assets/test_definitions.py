@@ -266,6 +266,8 @@ def test_project_of_the_page_loads(project: Path) -> None:
     assert dg.AssetKey(source["config"]["meta"]["dagster"]["asset_key"]) == orders
     keys_of_checks = {key.asset_key for key in graph.asset_check_keys}
     assert orders in keys_of_checks and keys_of_checks <= set(graph.get_all_asset_keys())
+    plain = __import__("my_project.plain", fromlist=["defs"]).defs
+    assert dg.AssetKey(["payments", "events"]) in plain.resolve_asset_graph().get_all_asset_keys()
 
 
 def test_changed_table_runs_dependent_assets(project: Path) -> None:
@@ -285,11 +287,6 @@ def test_changed_table_runs_dependent_assets(project: Path) -> None:
 
     assert requested(sound=False) == 0
     assert requested(sound=True) == 1
-
-
-def test_plain_definitions_of_the_page_load(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = __import__("my_project.plain", fromlist=["defs"]).defs
-    assert dg.AssetKey(["payments", "events"]) in loaded.resolve_asset_graph().get_all_asset_keys()
 
 
 def test_feeds_merge_with_a_project_that_has_spark(tmp_path: Path) -> None:

@@ -15,10 +15,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.names import Identifier
 from tests.commands import call
 from tests.kit.case_files import Case, bytes_of, read_cases
-from tests.kit.lakes import TestLake
-from tests.kit.scripted_lake import NOON, before, publish
 from tests.kit.sessions import Session
-from tests.pipeline import Sink
 
 NAMES = ("status", "canal", "quarantine", "holds", "checks", "errors", "sensor", "init", "alerts")
 CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
@@ -44,29 +41,6 @@ def test_snippet_names_catalog_and_store(case: Case, update: bool) -> None:
     text = SNIPPETS[engine](lake, Identifier("shop", "orders"), 7)
     assert "very secret" not in text
     case.compare([line for line in text.splitlines() if line], update=update)
-
-
-RED, YELLOW, GREEN = "\x1b[31m", "\x1b[33m", "\x1b[32m"
-
-
-def test_terminal_shows_problems_in_colour(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    Sink(lake.sink).checkpoint(10)
-    now = NOON.now(NOON.tzinfo)
-
-    def first_words(colour: str, *options: str) -> list[str]:
-        lines = call("status", *options, terminal=True, config=lake.config_path).stdout.splitlines()
-        return [line[5:].split()[0] for line in lines if line.startswith(colour)]
-
-    publish(lake, {"a": 1, "b": 1}, at=before(now, 3))
-    assert first_words(GREEN, "--check") == ["feed"]
-    assert first_words(RED, "--check") == first_words(YELLOW, "--check") == []
-    lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 1}}})
-    publish(lake, {"a": 1, "b": 1}, {"d.x": "bad"}, at=before(now, 3))
-    assert first_words(RED) == ["feed", "feed", "d.x", "d.x:"] and first_words(YELLOW) == ["d.a"]
-    assert "\x1b" not in call("status", config=lake.config_path).stdout
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in call("status", terminal=True, config=lake.config_path).stdout
 
 
 @pytest.mark.parametrize("command", ["status", "show", "plan"])

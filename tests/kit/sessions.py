@@ -56,15 +56,18 @@ from tests.sources.canal.servers import HandMadeCanal, binlog_of, serving, wire
 ENTRIES = binlog_of([{"kind": "mysql", "rows": 0, "seconds": 1, "rotated": False}] * 14).entries
 
 
-def printed(line: str, environment: dict[str, str]) -> str:
+COLOURS = {"31": "red", "32": "green", "33": "yellow", "0": "plain"}
+
+
+def printed(line: str, environment: dict[str, str], *, terminal: bool = False) -> str:
     """What a command prints, with what of that is asked for behind it; the code that it ends with where not 0."""
     words, pipe, path = line.partition(" | ")
     words, slash, pattern = words.partition(" / ") if not pipe else (words, "", "")
     words, _, answers = words.partition(" < ")
-    done = CliRunner(env=environment).invoke(main, shlex.split(words), input="\n".join(answers.split()))
+    done = CliRunner(env=environment).invoke(main, shlex.split(words), input="\n".join(answers.split()), color=terminal)
     is_told = done.exception is None or isinstance(done.exception, SystemExit)
     assert "Traceback" not in done.output and is_told, (done.output, done.exception)
-    said = done.stdout
+    said = re.sub(r"\x1b\[(\d+)m", lambda found: f"⟨{COLOURS[found[1]]}⟩", done.stdout)
     if pipe:
         found = json.loads(said)
         for step in path.split("."):
@@ -85,6 +88,7 @@ class Session:
         self._alerts: AlertSensor | None = None
         self._kinds: tuple[str, ...] = ()
         self.cursor: str | None = None
+        self.is_terminal = False
         self.tables: dict[str, Any] = {}
         self._canal, self._address = HandMadeCanal([]), ""
 
@@ -116,7 +120,7 @@ class Session:
 
     def _command(self, line: str) -> Iterator[str]:
         environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "DAGSTER_HOME": str(self.home)}
-        yield from self._shown(printed(self._places(line), environment))
+        yield from self._shown(printed(self._places(line), environment, terminal=self.is_terminal))
 
     def _places(self, text: str) -> str:
         text = text.replace("<canal>", f"--host {self._address.replace(':', ' --port ')}")
@@ -158,6 +162,13 @@ class Session:
         truth = Truth(self.data / dataset)
         dump_of(truth, 0, self.directory / place / "snapshot")
         shutil.copytree(truth.dataset / "tree", self.directory / place / "incremental")
+
+    def terminal(self, **environment: str) -> None:
+        """Commands print to one from here on."""
+        self.is_terminal = True
+        self._patch.delenv("NO_COLOR", raising=False)
+        for name, value in environment.items():
+            self._patch.setenv(name, value)
 
     def refuse_changes(self) -> None:
         """The catalog of `init` lets tables be made, and not be changed, as where rights are missing."""
