@@ -13,11 +13,10 @@ from cdc_lakehouse.assets.maintenance import build_retention, delete_runs
 from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.assets.steps import decisions_config, made_of_events
 from cdc_lakehouse.changelog.positions import utc_now
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, load
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
-from cdc_lakehouse.pipeline.run import FeedRun, take_feed
+from cdc_lakehouse.pipeline.run import take_feed
 from tests.kit.lakes import TestLake
 from tests.kit.waiting import clock_at
 
@@ -54,31 +53,6 @@ def asked(result: Any) -> dg.RunRequest:
     assert isinstance(result, dg.SensorResult), result
     (request,) = result.run_requests or []
     return request
-
-
-def dates(lake: TestLake) -> list[str]:
-    """The dates with something new, else the current one."""
-    return run_partitions(lake.feed, FeedRun(lake.feed, lake.lake).source.new_dates(), utc_now())
-
-
-def checks(lake: TestLake, *names: str) -> dict[str, dg.AssetCheckResult]:
-    """The results of all checks of the feed, or of these, without those of its tables."""
-    context = dg.build_op_context(instance=empty_instance())
-    found = {}
-    for each in build_definitions(lake.config).asset_checks or ():
-        (key, *others) = each.check_keys
-        if not others and key.asset_key.path[-2:-1] == [lake.name] and (not names or key.name in names):
-            found[key.name] = each(context)  # pyright: ignore
-    return found
-
-
-def table_checks(lake: TestLake, table: Any, *, of_batch: bool = False) -> dict[str, dg.AssetCheckResult]:
-    """The results of the checks of table `d.t`, of all its rows or of the last batch."""
-    from cdc_lakehouse.assets.checks import table_evaluations
-
-    results = table_evaluations(lake.feed, TableName("d", "t"), table, of_batch=of_batch)
-    assert {tuple(each.asset_key.path) for each in results if each.asset_key} == {(lake.name, "d", "t")}
-    return {str(each.check_name): each for each in results}
 
 
 def started(

@@ -32,16 +32,18 @@ from click.testing import CliRunner
 from dagster._daemon.types import DaemonHeartbeat
 from pyiceberg.catalog import load_catalog
 
+from cdc_lakehouse.assets.checks import table_evaluations
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.common import problem_lines
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.pipeline.holds import find_holds
-from tests.boundaries.change_log import ColumnType, SourceColumn
+from cdc_lakehouse.pipeline.run import FeedRun
+from tests.boundaries.change_log import ColumnType, SourceColumn, TableName
 from tests.commands import run_that_fails
 from tests.kit import scripted_lake as script
 from tests.kit.case_files import Case
-from tests.kit.dagster_feed import FAILURE_TAG, AlertSensor, checks, dates, ended, started, table_checks, tick
+from tests.kit.dagster_feed import FAILURE_TAG, AlertSensor, empty_instance, ended, run_partitions, started, tick
 from tests.kit.dumps import dump_of
 from tests.kit.golden_pages import normalized, plain
 from tests.kit.kafka import MemoryTopic, wait_at_most
@@ -250,8 +252,10 @@ class Session:
 
     def table_checks(self, whole: str = "") -> str:
         """The checks of `d.t`: of the last batch, or of all rows."""
-        found = table_checks(self.lake, self.tables["t"].refresh(), of_batch=not whole)
-        return "\n".join(_check(name, each) for name, each in found.items())
+        table = self.tables["t"].refresh()
+        found = table_evaluations(self.lake.feed, TableName("d", "t"), table, of_batch=not whole)
+        assert {tuple(each.asset_key.path) for each in found if each.asset_key} == {("shop", "d", "t")}
+        return "\n".join(map(_check, found))
 
     def quarantine(self, segment: str, line: str = "-", **fields: Any) -> None:
         known = {"error_class": "NotJson", "message": "not JSON", "raw": "{", "database": None, "table": None, **fields}
@@ -406,10 +410,14 @@ class Session:
         (self.home / "dagster.yaml").write_text(text)
 
     def checks(self, *names: str) -> str:
-        """The checks that fail, or those that are named, with their numbers."""
-        found = checks(self.lake, *names)
-        shown = {name: each for name, each in found.items() if names or not each.passed}
-        return "\n".join(_check(name, each) for name, each in shown.items()) or f"pass: {' '.join(found)}"
+        """The checks of the feed that fail, or those that are named, with their numbers."""
+        context, found = dg.build_op_context(instance=empty_instance()), dict[str, dg.AssetCheckResult]()
+        for each in build_definitions(self.lake.config).asset_checks or ():
+            (key, *others) = each.check_keys
+            if not others and key.asset_key.path[-2:-1] == ["shop"] and (not names or key.name in names):
+                found[key.name] = each(context)  # pyright: ignore
+        shown = [_check(each) for each in found.values() if names or not each.passed]
+        return "\n".join(shown) or f"pass: {' '.join(found)}"
 
     def tick(self) -> str:
         """What the feed's sensor answers, with the cursor that its last request left."""
@@ -422,7 +430,8 @@ class Session:
 
     def dates(self) -> str:
         try:
-            return f"dates: {' '.join(dates(self.lake))}"
+            new = FeedRun(self.lake.feed, self.lake.lake).source.new_dates()
+            return f"dates: {' '.join(run_partitions(self.lake.feed, new, self.now))}"
         except CdcError as error:
             return f"{type(error).__name__}: {error}"
 
@@ -451,7 +460,7 @@ class Session:
             yield patch
 
 
-def _check(name: str, result: dg.AssetCheckResult) -> str:
+def _check(result: dg.AssetCheckResult) -> str:
     outcome = "passes" if result.passed else {"WARN": "warns", "ERROR": "fails"}[result.severity.value]
     numbers = json.dumps(plain(result.metadata), ensure_ascii=False)
-    return f"{name} {outcome}: {numbers}" + (f" {result.description}" if result.description else "")
+    return f"{result.check_name} {outcome}: {numbers}" + (f" {result.description}" if result.description else "")
