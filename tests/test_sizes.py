@@ -11,18 +11,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_933, 8),
+    "cdc_lakehouse/assets": (1_915, 8),
     "cdc_lakehouse/changelog": (4_472, 15),
-    "cdc_lakehouse/commands": (4_085, 17),
-    "cdc_lakehouse/config": (1_689, 7),
+    "cdc_lakehouse/commands": (4_049, 17),
+    "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_860, 19),
     "cdc_lakehouse/lake": (9_517, 27),
-    "cdc_lakehouse/operate": (1_850, 6),
+    "cdc_lakehouse/operate": (1_840, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (608, 3),
     "cdc_lakehouse/sources": (4_920, 18),
-    "cdc_lakehouse/*.py": (825, 5),
-    "tests": (27_443, 133),
+    "cdc_lakehouse/*.py": (822, 5),
+    "tests": (27_399, 133),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
