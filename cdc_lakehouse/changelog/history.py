@@ -231,13 +231,9 @@ class LogEntry:
 
 
 def schema_changes(
-    log: Iterable[LogEntry],
-    *,
-    escapes: bool,
-    types: Mapping[str, Mapping[str, str]] | None = None,
-    in_table_order: bool = False,
-    history: History | None = None,
-) -> list[SchemaChange]:
+    log: Iterable[LogEntry], *, escapes: bool, types: Mapping[str, Mapping[str, str]] | None = None,
+    in_table_order: bool = False, history: History | None = None,
+) -> list[SchemaChange]:  # fmt: skip
     """Return the changes of a log, in order; for rows only those that change what is known. An empty `history` has the
     versions that they make afterwards.
 

@@ -92,13 +92,9 @@ class ColumnType:
 
     @staticmethod
     def of(
-        declared: str,
-        *,
-        length: int | None = None,
-        scale: int | None = None,
-        elements: tuple[str, ...] = (),
+        declared: str, *, length: int | None = None, scale: int | None = None, elements: tuple[str, ...] = (),
         charset: str | None = None,
-    ) -> ColumnType:
+    ) -> ColumnType:  # fmt: skip
         """Return the type for its declaration (`INT UNSIGNED`, `varchar`), in any case, with synonyms resolved."""
         words = declared.lower().split()
         flags = {word for word in words if word in ("unsigned", "signed", "zerofill")}

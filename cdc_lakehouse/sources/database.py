@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pymysql
 from pymysql.converters import encoders
@@ -78,7 +78,7 @@ class TableChangedError(SourceError, advice="run again"):
     """A table does not exist, or has changed."""
 
 
-class SourceDatabase:
+class SourceDatabase(contextlib.AbstractContextManager["SourceDatabase"]):
     """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it
     refuses a request; neither contains a password."""
 
@@ -103,9 +103,6 @@ class SourceDatabase:
         except BaseException:
             self._close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._close()
@@ -449,9 +446,8 @@ def position_of(database: SourceDatabase) -> DumpPosition:
         database.run(["ROLLBACK"])
         tso = int(found)
         if not is_commit_ts(tso):
-            raise SourceError(
-                f"the database says the TSO {tso}, which is none", advice="see whether PD of TiDB is sound"
-            )
+            said = f"the database says the TSO {tso}, which is none"
+            raise SourceError(said, advice="see whether PD of TiDB is sound")
         return DumpPosition(tso=tso)
     number = tuple(map(int, re.findall(r"\d+", database.version)[:2]))
     is_new = number >= _OF_BINARY_LOG and "mariadb" not in database.version.lower()
@@ -460,9 +456,8 @@ def position_of(database: SourceDatabase) -> DumpPosition:
         advice="grant the user REPLICATION CLIENT, which lets it see where the binlog ends",
     )
     if not found:
-        raise SourceError(
-            "the database writes no binlog", advice="read the server whose binlog Canal reads, with log_bin on"
-        )
+        advice = "read the server whose binlog Canal reads, with log_bin on"
+        raise SourceError("the database writes no binlog", advice=advice)
     file, offset = found[0][:2]
     try:
         # The binlog of a replica has what others wrote.

@@ -29,15 +29,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 
@@ -142,9 +135,8 @@ class Brokers:
             return SourceError(f"the Kafka brokers at {self._addresses} do not take the credentials", advice=advice)
         if _NOT_TRUSTED in reported.get(KafkaError._SSL, ""):
             advice = "set ssl.ca.location of source.kafka to the authority that issued it"
-            return SourceError(
-                f"the certificate of the Kafka brokers at {self._addresses} cannot be verified", advice=advice
-            )
+            said = f"the certificate of the Kafka brokers at {self._addresses} cannot be verified"
+            return SourceError(said, advice=advice)
         names = sorted(KafkaError(code).name() for code in reported if code != KafkaError._ALL_BROKERS_DOWN)
         said = names or ([] if error is None else [error.name()])
         return SourceUnreachableError(
@@ -299,7 +291,8 @@ class _Cluster:
         asked: list[Mapping[TopicPartition, Future[Any]]] = []
         for which in (_OffsetSpec.earliest(), _OffsetSpec.latest()) if partitions else ():
             # Both are on their way at once.
-            options = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": self._seconds_left()}
+            committed = confluent_kafka.IsolationLevel.READ_COMMITTED
+            options = {"isolation_level": committed, "request_timeout": self._seconds_left()}
             asked.append(self.admin.list_offsets(dict.fromkeys(partitions, which), **options))
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
         for partition, future in itertools.chain.from_iterable(answer.items() for answer in asked):

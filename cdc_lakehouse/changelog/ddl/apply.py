@@ -245,14 +245,9 @@ def _character_bytes(kind: mysql.ColumnType) -> int:
 
 
 def table_after(
-    previous: TableVersion,
-    clauses: Sequence[ddl.Clause],
-    shown: Sequence[SourceColumn] | None = None,
-    *,
-    is_new: bool = False,
-    is_understood: bool = True,
-    drops_key: bool = False,
-) -> TableVersion:
+    previous: TableVersion, clauses: Sequence[ddl.Clause], shown: Sequence[SourceColumn] | None = None, *,
+    is_new: bool = False, is_understood: bool = True, drops_key: bool = False,
+) -> TableVersion:  # fmt: skip
     """Return a table after a statement: its columns, keys, partitions and character set, the effect on its rows, a
     `note` with warnings, and in `hold` why its rows or its columns cannot be determined.
 

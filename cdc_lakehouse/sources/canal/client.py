@@ -31,7 +31,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -291,7 +291,7 @@ class Batch(NamedTuple):
     connection: int
 
 
-class CanalClient:
+class CanalClient(contextlib.AbstractContextManager["CanalClient"]):
     """Connects on first use, and again when necessary, to one of the servers in turn. For one thread. Raises
     `SourceUnreachableError` when no server could be reached for `patience_seconds` after the first attempt had failed,
     and not by a second one; `CanalRefusedError` when the reachable ones refuse the user or the destination,
@@ -306,9 +306,6 @@ class CanalClient:
         self._connection: Connection | None = None
         self._connections = 0
         self._place = 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -87,9 +87,8 @@ def read_document(store: ObjectStore, number: int, kind: type[_T]) -> _T:
         reason = str(error)
         if isinstance(error, ValidationError):
             reason = ": ".join([*map(str, error.errors()[0]["loc"]), error.errors()[0]["msg"]])
-        raise SourceError(
-            f"the plan or dump of the database is unusable: {reason}", segment=path, advice=_read_again(store, number)
-        ) from None
+        said, advice = f"the plan or dump of the database is unusable: {reason}", _read_again(store, number)
+        raise SourceError(said, segment=path, advice=advice) from None
 
 
 def _read_again(store: ObjectStore, number: int) -> str:
@@ -174,9 +173,8 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
         found = objects.get(directory, ())
         ranges = read_ranges(each for each in found if not _DONE.search(each.path) or each.path in marks)
         if len(ranges) < len(of.ranges) or any(each.rows and not each.files for each in ranges.values()):
-            raise SourceError(
-                f"a part of what was read of {name} is not there", segment=directory, advice=_read_again(store, number)
-            )
+            said, advice = f"a part of what was read of {name} is not there", _read_again(store, number)
+            raise SourceError(said, segment=directory, advice=advice)
         notation = contents.TextNotation(
             tuple(of.definition.types), terminator=b"\n", backslash_escapes=False,
             encoded=dict.fromkeys(sorted(of.definition.encoded), "hex"),

@@ -86,15 +86,11 @@ def decompressed(pieces: Iterator[bytes], compression: Compression | None, path:
         yield from _unsnapped(stream, path)
         return
     with contextlib.closing(pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), compression)) as file:
-        while True:
-            try:
-                piece = file.read(PIECE)
-            except (pa.ArrowException, OSError) as error:
-                # The project's errors, which the store raises, pass through.
-                raise _damaged(path, compression, str(error)) from None
-            if not piece:
-                return
-            yield piece
+        try:
+            yield from iter(lambda: file.read(PIECE), b"")
+        except (pa.ArrowException, OSError) as error:
+            # The project's errors, which the store raises, pass through.
+            raise _damaged(path, compression, str(error)) from None
 
 
 class _Pieces(io.RawIOBase):

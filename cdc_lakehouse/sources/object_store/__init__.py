@@ -133,9 +133,8 @@ class Location:
         if service == "file":
             return cls(uri, service, "", rest)
         if "?" in rest:
-            raise ConfigurationError(
-                f"a {scheme}:// URI has a query", advice="leave it out; credentials and endpoints stand under storage"
-            )
+            advice = "leave it out; credentials and endpoints stand under storage"
+            raise ConfigurationError(f"a {scheme}:// URI has a query", advice=advice)
         bucket, _, prefix = rest.partition("/")
         account = None
         if scheme == "abfss":
@@ -144,11 +143,9 @@ class Location:
             if not account:
                 raise ConfigurationError("an abfss:// URI names no account", advice=f"use {_FORMS}")
         if not bucket or "@" in bucket or ":" in bucket:
-            raise ConfigurationError(
-                f"a {scheme}:// URI must name a bucket and nothing before it", advice=f"use {_FORMS}"
-            )
-        prefix = prefix.strip("/")
-        return cls(uri.rstrip("/"), service, bucket, prefix, account)
+            said = f"a {scheme}:// URI must name a bucket and nothing before it"
+            raise ConfigurationError(said, advice=f"use {_FORMS}")
+        return cls(uri.rstrip("/"), service, bucket, prefix.strip("/"), account)
 
 
 _RIGHTS: Final = "see whether the disk is sound, and this user may read there"
