@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_915, 8),
-    "cdc_lakehouse/changelog": (4_472, 15),
+    "cdc_lakehouse/changelog": (4_459, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_860, 19),
@@ -20,7 +20,7 @@ BUDGETS = {
     "cdc_lakehouse/operate": (1_840, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (608, 3),
-    "cdc_lakehouse/sources": (4_920, 18),
+    "cdc_lakehouse/sources": (4_896, 18),
     "cdc_lakehouse/*.py": (822, 5),
     "tests": (27_399, 133),
 }
