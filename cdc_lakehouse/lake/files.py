@@ -222,8 +222,7 @@ _FIELD_ID, _NO_FIELD = b"PARQUET:field_id", -1
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
 _Entry = Mapping[str, Any]
-"""A record of a manifest list, or the data file of an entry of a manifest, by the names of Iceberg's specification;
-what its writer did not know is missing."""
+"""A record of a manifest list, or an entry's data file, by the specification's names; unknown fields are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,8 +470,7 @@ def read_rows(
 
 
 def rows_between(table: Table, names: Sequence[str], between: Mapping[str, Range | None]) -> Iterator[pa.Table]:
-    """Read columns of the table's current rows whose values are in all of the ranges, by the names of columns; a range
-    of None holds NULL alone."""
+    """Read columns of current rows whose values are in all ranges, by the names of columns; None stands for NULL."""
     schema, columns = table.schema(), list(dict.fromkeys([*names, *between]))
     ids = {name: schema.find_field(name).field_id for name in between}
     ranges = {name: ends for name, ends in between.items() if ends is not None}

@@ -196,8 +196,7 @@ class TableTransaction:
 
 
 def compiled_calls() -> Path:
-    """The jar of the compiled class, beside the archive of Spark's classes. It may not exist: then each JVM compiles
-    the class, for half a second."""
+    """The jar of the compiled class. It may not exist: then each JVM compiles the class, for half a second."""
     return prepared_file(f"{PACKAGES} {_SOURCE.read_text(encoding='utf-8')}", ".jar")
 
 

@@ -105,16 +105,14 @@ HOLDER: Final = "cdc.holder"
 # The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
 # digest}`: the digest of the settings that decided which events there are, or empty.
 UNMARKED: Final = "cdc.unmarked-batches"
-# The events that were removed because later events of the rows supersede them, as JSON `{"removed", "looked_at",
-# "known_from_ts"}`.
+# Events removed because later ones of the rows supersede them, as JSON `{"removed", "looked_at", "known_from_ts"}`.
 SUPERSEDED: Final = "cdc.superseded"
 
 # --- Properties of `records` ---
 
 # Prefix of a topic's name: what landed of the topic, as JSON `{"id", "ends": {partition: offset}, "bytes"}`.
 LANDED: Final = "cdc.landed."
-# The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
-# dates]`.
+# Segments of the last batch: JSON lists `[segment, topic, partition, start, end, records, bytes, dates, late_before]`.
 BATCH_SEGMENTS: Final = "cdc.batch-segments"
 FIRST_BATCH: Final = "cdc.first-batch"  # The first batch whose records are all kept; absent when nothing was removed.
 REMOVED_UPTO: Final = "cdc.removed-upto"  # The last feed date whose records were removed.

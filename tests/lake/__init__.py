@@ -1,6 +1,7 @@
 """Tests of the lake that need no JVM: what PyIceberg reads and writes, on a real SQLite catalog."""
 
 import datetime
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,13 +9,13 @@ from typing import Any, TypeVar
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.tables.segments import Segment
 from tests.kit import scripted_lake
 from tests.kit.lakes import lake_config
 
 T = TypeVar("T")
 
 change, make_current_table = scripted_lake.change, scripted_lake.make_current_table
+segment = functools.partial(scripted_lake.segment, state="landed")
 ID, NOON = scripted_lake.KEY, scripted_lake.NOON
 LATER = NOON + datetime.timedelta(hours=1)
 
@@ -41,11 +42,6 @@ def written(value: Any) -> str:
 
 def text(name: str) -> SourceColumn:
     return SourceColumn(name, ColumnType.of("VARCHAR", length=20))
-
-
-def segment(path: str, batch: int = 1, state: str = "landed", **more: Any) -> Segment:
-    """A data file that has landed, by its path: `database/table/version/file`."""
-    return scripted_lake.segment(path, batch=batch, state=state, **more)
 
 
 def runs(table: Callable[[Lake, str], T], directory: Path) -> Callable[[], T]:

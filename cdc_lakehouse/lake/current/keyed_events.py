@@ -240,8 +240,7 @@ class KeyedSpans:
 
 
 def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
-    """Return the parts of each event's key as columns `new<n>`, and those of the previous key as `old<n>`, unless no
-    event can change its key."""
+    """Return each event's key as columns `new<n>`, and the previous one as `old<n>` where an event can change it."""
     numbers = range(max((len(span.key) for span in spans), default=0))
     if not numbers or not events.num_rows:
         return pa.table({})

@@ -63,8 +63,7 @@ from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column of a current-state table: the source's column id, its name and Iceberg type, and the value in rows that
-    were written before the column was added."""
+    """A column of a table: the source's column id, its name and Iceberg type, and its value in rows from before it."""
 
     id: int
     name: str
@@ -296,8 +295,7 @@ def misfit(image: str | None, number: int, target: Target) -> str | None:
 
 
 def converted(columns: Sequence[tuple[str, Any, Sequence[ColumnType]]], value_format: ValueFormat) -> list[Any]:
-    """Convert values, (expression over `value`, array, types), to the last of their types. Raises `DdlError` for a
-    value that cannot be converted."""
+    """Convert values, (expression over `value`, array, types), to the last type. Raises `DdlError` where it cannot."""
     statements: list[tuple[str, Any]] = []
     for expression, array, types in columns:
         relation, result, lost, _ = conversions(f"(SELECT {expression} AS v0 FROM stacked)", types, value_format)

@@ -280,8 +280,7 @@ class FileRewrite:
 def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[UpdatedTable]:
-    """Carry out the plans of one task with its keyed events (columns of `KEYED_EVENTS`). `properties` are those of
-    PyIceberg's FileIO."""
+    """Carry out a task's plans with its keyed events (`KEYED_EVENTS`). `properties` are those of PyIceberg's FileIO."""
     import duckdb  # noqa: PLC0415 - An update has queries.
 
     for plan in plans:
@@ -446,8 +445,7 @@ def folded_texts(
 
 
 class _Decided(NamedTuple):
-    """The latest events of some keys, the positions of their existing rows by the path of the file, their new rows, and
-    how many of the keys have none."""
+    """The latest events of keys, positions of their existing rows by file, their new rows, and how many have none."""
 
     latest: pa.Table
     replaced: dict[str, BitMap64]

@@ -390,8 +390,7 @@ Convert = Callable[[str, ColumnType, ColumnType, ValueFormat], str]
 
 
 def convert_through(value: str, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
-    """Convert a value of the first type through each later type of a column; return an expression. Raises `DdlError`
-    for a pair of types without a conversion."""
+    """Convert a value through each later type of a column. Raises `DdlError` for types without a conversion."""
     for old, new in itertools.pairwise(types):
         value = _convert(value, old, new, value_format)
     return value

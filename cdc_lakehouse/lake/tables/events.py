@@ -482,8 +482,7 @@ def fits_driver(sizes: Sequence[int]) -> bool:
 
 
 def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]:
-    """Group adjacent files, which belong to one table, into tasks that take about the same time. Adjacent tasks share a
-    file where that makes them more alike."""
+    """Group adjacent files (of one table) into tasks that take about the same time, which can share a file for that."""
     weights = [file.ref.size + _REQUEST for file in files]
     total = sum(weights)
     # A task costs something too: a handful of small files is not worth one each. With many, all slots end together.

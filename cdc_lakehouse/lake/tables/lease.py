@@ -178,8 +178,7 @@ def _holder(table: Table | None) -> Holder | None:
 
 
 def this_process() -> str:
-    """Return an id of this process: the kernel's boot id, the container, the process id and its start time. Empty where
-    the system does not provide them."""
+    """Return an id of this process: boot id, container, process id, start time; empty where the system has none."""
     return _process(os.getpid()) or ""
 
 

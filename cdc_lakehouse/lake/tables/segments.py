@@ -218,7 +218,7 @@ class Segments:
 
     def select(self, condition: Any) -> list[Segment]:
         """Return the segments for which a condition (a `pyarrow.compute` expression over `SCHEMA`) is true."""
-        return as_segments(self.rows.filter(condition))
+        return [Segment(**row) for row in self.rows.filter(condition).to_pylist()]
 
     def waiting(self) -> int:
         """Count the segments that have landed and are not decoded. Data files without any are not read."""
@@ -250,7 +250,7 @@ class Segments:
 
     def find(self, segments: Iterable[str]) -> dict[str, Segment]:
         """Return the known ones of the segments, by name."""
-        return {row.segment: row for row in as_segments(self.rows.filter(self._are(segments)))}
+        return {row.segment: row for row in self.select(self._are(segments))}
 
     def known(self, segments: Iterable[str]) -> set[str]:
         """Return the known ones of the names."""
@@ -306,10 +306,6 @@ def as_rows(segments: Sequence[Segment]) -> pa.Table:
     """Convert segments to rows with the columns of `SCHEMA`."""
     columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA.names}
     return pa.Table.from_pydict(columns, schema=SCHEMA)
-
-
-def as_segments(rows: pa.Table) -> list[Segment]:
-    return [Segment(**row) for row in rows.to_pylist()]
 
 
 IS_REPLACED: Final = pc.field("replaces").is_valid() & (pc.field("replaces") != NO_CONTENTS)
@@ -373,8 +369,7 @@ def index_gaps(rows: pa.Table) -> list[IndexGap]:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over segments, by the columns of `Segment`; counts that are not known yet are 0. And the range of
-    commit-ts, None without events."""
+    """Sums over segments by the columns of `Segment`, unknown counts as 0; the commit-ts, None without events."""
 
     size: int
     events: int

@@ -154,8 +154,7 @@ class _Transaction(Transaction):
 
 
 class _Overwrite(_OverwriteFiles):
-    """An overwrite without empty manifests: PyIceberg carries manifests of only deleted files from snapshot to
-    snapshot, one more each time."""
+    """An overwrite without empty manifests: PyIceberg carries those of deleted files on, one more each time."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
