@@ -21,9 +21,8 @@ from tests.kit import dagster_feed, leases
 from tests.kit import scripted_lake as script
 from tests.kit.dagster_feed import SECRET_OF_HOOK as SECRET
 from tests.kit.dagster_feed import AlertSensor, asked, empty_instance, ended, keys, skipped, started, take_feed, tick
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, expire_all
 from tests.kit.leases import MAINTENANCE, holder_of, later, lease_of, now, table_of, take_elsewhere
-from tests.kit.other_writer import expire_all
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 from tests.kit.waiting import clock_at, until
 from tests.pipeline import T0, Sink

@@ -24,9 +24,8 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.operate.maintenance import Maintenance
 from tests.chaos.world import Fault, World, no_fault
 from tests.kit.kills import KillAtCommit, before_commit, hold_commit, open_catalog
-from tests.kit.lakes import let_spark_do_all, run_all
+from tests.kit.lakes import let_spark_do_all, optimize, run_all
 from tests.kit.leases import take_on_a_lost_machine
-from tests.kit.other_writer import optimize
 from tests.kit.processes import command_of, descendants, in_session, parent_of, started, works
 from tests.kit.waiting import until
 

@@ -2,13 +2,13 @@
 
 import base64
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.kafka import Bounds, Topic
@@ -37,9 +37,7 @@ class MemoryTopic:
         self.unreadable: set[int] = set()
         self.away: set[int] = set()
         monkeypatch.setattr(kafka, "read_topics", self._topics)
-        monkeypatch.setattr(
-            kafka, "RangeReader", lambda _, ranges: _MemoryReader(self._messages, ranges, self.unreadable)
-        )
+        monkeypatch.setattr(kafka, "RangeReader", self._reader)
 
     def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """Messages with `partition`, `key`, `value` (texts; `b64`: bytes in base64) and `timestamp`."""
@@ -56,16 +54,12 @@ class MemoryTopic:
         }
         return tuple(Topic(name, name, partitions) for name in source.topics or ())
 
+    def _reader(self, _: object, ranges: Sequence[OffsetRange]) -> SimpleNamespace:
+        ends = {part: part.start if part.partition.number in self.unreadable else part.end for part in ranges}
+        return SimpleNamespace(ends=ends, faults=[], messages=lambda: self._read(ends))
 
-class _MemoryReader:
-    def __init__(
-        self, messages: Mapping[int, Sequence[dict[str, Any]]], ranges: Sequence[OffsetRange], unreadable: Set[int]
-    ) -> None:
-        self._messages, self.faults = messages, list[CdcError]()
-        self.ends = {part: part.start if part.partition.number in unreadable else part.end for part in ranges}
-
-    def messages(self) -> Iterator[Messages]:
-        for part, end in self.ends.items():
+    def _read(self, ends: Mapping[OffsetRange, int]) -> Iterator[Messages]:
+        for part, end in ends.items():
             found = Messages(part)
             for offset in range(part.start, end):
                 message = self._messages[part.partition.number][offset]

@@ -1,12 +1,10 @@
 """Runs that are killed.
 
-`KillAtCommit` ends a run before its n-th commit. Every commit of a lake, by PyIceberg or by Iceberg's Java API, is a
-statement in the catalog's database. Triggers there count them, and refuse the n-th and all later ones. So nobody has to
-keep a list of the places that commit, and no thread of the run goes on. Between two commits a run does nothing that
-another can see: before the n-th is after the one before it.
-
-`KillAtCall` ends a run at a call of a method, for what a run does outside of the lake. `before_commit` does something
-else between two commits.
+`KillAtCommit` ends a run before its n-th commit. Every commit, by PyIceberg or by Iceberg's Java API, is a statement in
+the catalog's database, where triggers count them, and refuse the n-th and all later ones: nobody keeps a list of the
+places that commit, and no thread of the run goes on. Between two commits a run does nothing that another can see:
+before the n-th is after the one before it. `KillAtCall` ends a run at a call of a method, for what it does outside of
+the lake. `before_commit` does something else between two commits.
 """
 
 import contextlib

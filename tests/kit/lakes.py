@@ -1,6 +1,7 @@
 """A lake to test in: one Spark session and one catalog for all tests, a feed and namespaces of its own for each."""
 
 import contextlib
+import datetime
 import functools
 import itertools
 import json
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
+from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.operate.state import FeedState, conservation, event_counts
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, publish
@@ -256,6 +259,33 @@ def lake_section(root: Path) -> dict[str, Any]:
 
 def lake_config(root: Path) -> LakeConfig:
     return LakeConfig.model_validate(lake_section(root))
+
+
+# --- Another writer, such as the optimizer of a managed catalog, which compacts and expires any table ---
+
+
+def rewrite(table: Table) -> None:
+    """Write the rows of a table of format version 2 into new files, and let all earlier snapshots expire."""
+    table.overwrite(table.scan().to_arrow())
+    expire_all(table)
+
+
+def expire_all(table: Table) -> None:
+    """Let all snapshots expire but the current one and those that branches and tags name."""
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in kept]
+    if old:
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def optimize(session: SparkSession, identifier: Identifier, *, expires: bool = True) -> None:
+    """Compact a table's files and manifests by Iceberg's procedures, and expire all but the newest snapshot."""
+    values = {"table": identifier.sql, "now": datetime.datetime.now(datetime.UTC)}
+    calls = ["rewrite_data_files(table => :table, options => map('rewrite-all', 'true'))",
+             "rewrite_manifests(table => :table)"]  # fmt: skip
+    calls += ["expire_snapshots(table => :table, older_than => :now, retain_last => 1)"] if expires else []
+    for call in calls:
+        session.sql(f"CALL {CATALOG}.system.{call}", args=values)
 
 
 # --- What a run does in the driver because it is little, and how a test lets Spark do it ---

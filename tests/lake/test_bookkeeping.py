@@ -21,8 +21,7 @@ from cdc_lakehouse.lake.tables.source_metadata import SCHEMA, Position, Signal, 
 from tests import lake as base
 from tests.boundaries import small_tables as own
 from tests.kit.case_files import Case, evaluated, read_cases
-from tests.kit.lakes import TestLake
-from tests.kit.other_writer import rewrite
+from tests.kit.lakes import TestLake, rewrite
 from tests.lake import ID, LATER, NOON, runs, segment, stored, text
 
 

@@ -13,8 +13,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from cdc_lakehouse.errors import ConcurrentRunError, StoredFormError
 from tests.boundaries.small_tables import ALL, Lake, SmallTable
 from tests.kit.kills import KillAtCommit
-from tests.kit.lakes import TestLake, lake_config
-from tests.kit.other_writer import rewrite
+from tests.kit.lakes import TestLake, lake_config, rewrite
 
 SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
 ODD = [

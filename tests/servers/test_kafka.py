@@ -28,8 +28,7 @@ from tests.commands import call
 from tests.kit.case_files import Case, read_cases, text_of
 from tests.kit.kafka import hand_on_often, wait_at_most
 from tests.kit.kills import before_commit
-from tests.kit.lakes import TestLake
-from tests.kit.other_writer import optimize
+from tests.kit.lakes import TestLake, optimize
 from tests.kit.waiting import until
 from tests.servers.kafka import Broker, Sent
 

@@ -18,8 +18,7 @@ from cdc_lakehouse.operate.maintenance import Maintained, Maintenance
 from cdc_lakehouse.operate.state import conservation, table_health
 from tests.kit.hand_sinks import CSV, HandSink
 from tests.kit.kills import KillAtCall, KillAtCommit
-from tests.kit.lakes import NewLake, TestLake, check_events, run_all
-from tests.kit.other_writer import optimize
+from tests.kit.lakes import NewLake, TestLake, check_events, optimize, run_all
 
 pytestmark = pytest.mark.spark
 
