@@ -27,7 +27,6 @@ _ACTIONS: Final = {
     "rename table": 14, "drop partition": 20, "truncate partition": 23, "recover": 25, "drop key": 33, "exchange": 42,
     "rekey": 61, "remove partitioning": 72,
 }  # fmt: skip
-_ADD_KEY: Final = 32
 _MESSAGES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 25: "QUERY", 42: "QUERY"}
 """What a message of a statement says of its action, where not ALTER."""
 _AGAIN: Final = 0.1
@@ -90,7 +89,14 @@ class Changefeed:
         self.entries.append(entry)
         if isinstance(entry, Ddl):
             self.flush(3)
-            self._schema_file(entry)
+            query, before = self._typed(entry), self.tables.get(entry.table)
+            adds_key = entry.kind == "rekey" and before is not None and not before.key
+            action = 32 if adds_key else _ACTIONS.get(entry.kind, entry.action)
+            apply(self.tables, entry)
+            name = entry.new_name if entry.kind in ("rename table", "recover") else entry.table
+            self._write_schema(entry.commit_ts, name, self.tables.get(name, before), action, query)
+            if entry.kind == "exchange":
+                self._write_schema(entry.commit_ts, entry.new_name, self.tables[entry.new_name], 0, "")
             return
         changes = list(self._changes(entry, self.tables[entry.table]))
         self._sent.append((entry, changes))
@@ -155,17 +161,6 @@ class Changefeed:
 
     def _now(self) -> datetime.datetime:
         return _FIRST_DAY + datetime.timedelta(days=self.date)
-
-    def _schema_file(self, ddl: Ddl) -> None:
-        query, before = self._typed(ddl), self.tables.get(ddl.table)
-        action = _ADD_KEY if ddl.kind == "rekey" and before and not before.key else _ACTIONS.get(ddl.kind, ddl.action)
-        apply(self.tables, ddl)
-        name = ddl.new_name if ddl.kind in ("rename table", "recover") else ddl.table
-        table = self.tables.get(name, before)
-        assert table is not None
-        self._write_schema(ddl.commit_ts, name, table, action, query)
-        if ddl.kind == "exchange":
-            self._write_schema(ddl.commit_ts, ddl.new_name, self.tables[ddl.new_name], 0, "")
 
     def _typed(self, ddl: Ddl) -> str:
         """The statement as a user types it: names in any letter case, with the database or without it."""

@@ -29,7 +29,7 @@ def apply_stage(dataset: Path, stage: int, sink: Path) -> int:
     stages = json.loads((dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
     wanted = {entry["path"]: entry for entry in stages[stage]["files"]}
     changed = 0
-    for path in sorted(wanted, key=lambda path: (_rank(path), path)):
+    for path in sorted(wanted, key=_order):
         content = (dataset / (wanted[path].get("src") or f"tree/{path}")).read_bytes()
         place = sink / path
         if place.exists() and place.read_bytes() == content:
@@ -41,9 +41,6 @@ def apply_stage(dataset: Path, stage: int, sink: Path) -> int:
     return changed
 
 
-def _rank(path: str) -> int:
-    if path == "metadata":
-        return 3
-    if path.endswith(".index"):
-        return 2
-    return 0 if re.search(r"schema(_\d+_\d{10})?\.json$", path) else 1
+def _order(path: str) -> tuple[bool, bool, bool, str]:
+    is_schema = re.search(r"schema(_\d+_\d{10})?\.json$", path) is not None
+    return path == "metadata", path.endswith(".index"), not is_schema, path

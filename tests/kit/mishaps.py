@@ -3,7 +3,7 @@ value in any place (`mishaps.txt`)."""
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,21 +33,16 @@ def _as_bytes(chance: random.Random, value: bytes, other: bytes) -> bytes:
     if chance.random() < 0.5:
         start = value.find(chance.choice((b"{", b"[", b",", b":")), start) + 1
     head, part, tail = value[:start], value[start : start + length], value[start + length :]
-    match chance.randrange(7):
-        case 0:
-            return head
-        case 1:
-            return head + chance.choice(_TOKENS) + tail
-        case 2:
-            return head + part + chance.choice(_TOKENS) + tail
-        case 3:
-            return head + part + part + tail
-        case 4:
-            return head + bytes([(part or b"\0")[0] ^ (1 << chance.randrange(8))]) + part[1:] + tail
-        case 5:
-            return head + other[chance.randint(0, len(other)) :]
-        case _:
-            return head + chance.randbytes(max(1, len(part))) + tail
+    ways: tuple[Callable[[], bytes], ...] = (
+        lambda: head,
+        lambda: head + chance.choice(_TOKENS) + tail,
+        lambda: head + part + chance.choice(_TOKENS) + tail,
+        lambda: head + part + part + tail,
+        lambda: head + bytes([(part or b"\0")[0] ^ (1 << chance.randrange(8))]) + part[1:] + tail,
+        lambda: head + other[chance.randint(0, len(other)) :],
+        lambda: head + chance.randbytes(max(1, len(part))) + tail,
+    )
+    return chance.choice(ways)()
 
 
 def _as_json(chance: random.Random, value: bytes) -> bytes | None:
