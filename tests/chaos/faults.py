@@ -26,7 +26,7 @@ from tests.chaos.world import Fault, World, no_fault
 from tests.kit.kills import KillAtCommit, before_commit, hold_commit, open_catalog
 from tests.kit.lakes import let_spark_do_all, optimize, run_all
 from tests.kit.leases import take_on_a_lost_machine
-from tests.kit.processes import command_of, descendants, in_session, parent_of, started, works
+from tests.kit.processes import command_of, descendants, in_session, parent_of, started, state_of
 from tests.kit.waiting import until
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -253,7 +253,7 @@ def _worker_killed(world: World, number: int) -> bool:
             for process in descendants(os.getpid()):
                 # Of Python workers those that run: children of the process that they are forked from.
                 forked = all("python_workers" in command_of(each) for each in (process, parent_of(process)))
-                seen += forked and works(process)
+                seen += forked and state_of(process) == "R"
                 if forked and seen > number % 4:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)

@@ -133,7 +133,7 @@ class History:
             yield self._changed(name, before, after, frozenset(), c)
 
     def _alter(self, name: str, kind: str, b: int, c: int) -> Iterator[Entry]:
-        """Nothing, where the database refuses it."""
+        """Nothing, where the database refuses it, or has no name for it."""
         table = self._tables[name]
         free = next(f"c{n}" for n in range(20) if f"c{n}" not in {column.name for column in table.columns})
         others = [column for column in table.columns if column.name not in table.key]

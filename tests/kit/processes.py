@@ -122,13 +122,9 @@ def parent_of(process: int) -> int:
     return int(_about(process)[1])
 
 
-def works(process: int) -> bool:
-    """Whether it has the processor, or waits for it."""
-    return _about(process)[0] == "R"
-
-
-def is_stopped(process: int) -> bool:
-    return _about(process)[0] == "T"
+def state_of(process: int) -> str:
+    """`R` where it has the processor, or waits for it; `T` where it is stopped."""
+    return _about(process)[0]
 
 
 def command_of(process: int) -> str:

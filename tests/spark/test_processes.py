@@ -31,7 +31,7 @@ from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, PARTITIONED, T0, HandSink
 from tests.kit.kills import before_commit, hold_commit, open_catalog
 from tests.kit.lakes import NewLake, TestLake, check_events, run_all
 from tests.kit.log import Column, Ddl, RowChange, fold, seen
-from tests.kit.processes import command_of, descendants, in_session, is_stopped, started
+from tests.kit.processes import command_of, descendants, in_session, started, state_of
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -69,7 +69,7 @@ def stop_between_commits(lake: TestLake, process: subprocess.Popen[str]) -> None
     with open_catalog(lake, timeout=0) as catalog:
         while True:
             process.send_signal(signal.SIGSTOP)
-            until(lambda: is_stopped(process.pid) or process.poll() is not None)
+            until(lambda: state_of(process.pid) == "T" or process.poll() is not None)
             try:
                 catalog.executescript("BEGIN IMMEDIATE; ROLLBACK")
             except sqlite3.OperationalError:
