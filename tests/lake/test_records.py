@@ -283,6 +283,10 @@ def test_place_has_the_commit_ts_of_what_is_before_it(tmp_path: Path) -> None:
         assert (found.commit_ts, found.values) == (between.commit_ts, between.values), "between two entries"
     found = landed.find(at(headers[-1], 100_000))
     assert (found.reached, found.commit_ts, found.last) == (False, None, at(headers[-1]))
+    with pytest.raises(SourceError, match="these are not files of one binlog"):
+        landed.find(BinlogPosition.of("other-bin.000001", 4))
+    with pytest.raises(SourceError, match="it does not end in a number"):
+        BinlogPosition.of("binlog", 4)
 
 
 def test_the_end_of_a_transaction_is_reached_with_it(tmp_path: Path) -> None:
@@ -292,13 +296,6 @@ def test_the_end_of_a_transaction_is_reached_with_it(tmp_path: Path) -> None:
     found = landed.find(at(header, header.event_length))
     assert found.reached and found.commit_ts == max(each for told in landed.commit_ts for each in told)
     assert not landed.find(at(header, header.event_length + 1)).reached
-
-
-def test_the_binlog_of_another_server(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="these are not files of one binlog"):
-        Landed(tmp_path, 20).find(BinlogPosition.of("other-bin.000001", 4))
-    with pytest.raises(SourceError, match="it does not end in a number"):
-        BinlogPosition.of("binlog", 4)
 
 
 def test_entry_without_a_time_is_sought_in_no_file_of_others(tmp_path: Path) -> None:
