@@ -2,7 +2,6 @@
 `make fuzz` goes on."""
 
 import contextlib
-import datetime
 import functools
 import json
 import random
@@ -46,11 +45,9 @@ from tests.kit.mishaps import mutated
 from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
 from tests.sources.dump.test_dumps import KINDS, ODD, WRITERS, read
 
-_NOW: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _TS: Final = 450_000_000_000_000_001
 _MOST: Final = 3000
 _ROUND: Final = 50
-COLUMNS: Final = columns("id:bigint:pk v:varchar(20) t:datetime d:decimal(12,2) e:enum('a','b') b:blob f:double j:json")
 
 
 @dataclass(frozen=True)
@@ -82,21 +79,19 @@ def _files(stem: str) -> list[Variant]:
 
 
 def _schema_files() -> list[Variant]:
-    whole = SchemaChange(_TS, DATABASE, TABLE, 3, "CREATE TABLE `parcels` (id INT)", COLUMNS, origin="")
+    of = columns("id:bigint:pk v:varchar(20) t:datetime d:decimal(12,2) e:enum('a','b') b:blob f:double j:json")
+    whole = SchemaChange(_TS, DATABASE, TABLE, 3, "CREATE TABLE `parcels` (id INT)", of, origin="")
     plain = SchemaChange(_TS, DATABASE, "", 1, "CREATE DATABASE `shop`", (), "")
 
-    # Without a checksum, so that more than that is looked at.
-    found = SchemaFilePath("schema", "", _TS, None)
-
     def read(content: bytes) -> None:
-        change = asdict(read_schema_file(_stored({"schema": content}), found))
+        # Without a checksum, so that more than that is looked at.
+        change = asdict(read_schema_file(_stored("schema", content), SchemaFilePath("schema", "", _TS, None)))
         json.dumps(change, ensure_ascii=False, default=str).encode()
 
-    def read_metadata(content: bytes) -> None:
-        read_checkpoint(_stored({"metadata": content}), utc_now())
-
-    samples = [sink_writer.schema_file(each)[1].encode() for each in (whole, plain)]
-    return [Variant(samples, read), Variant([b'{"checkpoint-ts":450000000000000001}'], read_metadata)]
+    return [
+        Variant([sink_writer.schema_file(each)[1].encode() for each in (whole, plain)], read),
+        Variant([b'{"checkpoint-ts":%d}' % _TS], lambda said: read_checkpoint(_stored("metadata", said), utc_now())),
+    ]
 
 
 @functools.cache
@@ -108,9 +103,8 @@ def _place() -> Path:
     return Path(_directory().name)
 
 
-def _stored(files: dict[str, bytes]) -> LocalStore:
-    for name, content in files.items():
-        (_place() / name).write_bytes(content)
+def _stored(name: str, content: bytes) -> LocalStore:
+    (_place() / name).write_bytes(content)
     return LocalStore(_place())
 
 
@@ -135,7 +129,7 @@ def _store(found: Summaries) -> None:
     UTF-8, and numbers of 64 bits."""
     rejected = [each for summary in found.values() for bad in summary.bad.values() for each in bad]
     rows = [
-        quarantine.Quarantined(**asdict(quarantine.storable(each)), state="open", quarantined_at=_NOW)
+        quarantine.Quarantined(**asdict(quarantine.storable(each)), state="open", quarantined_at=utc_now())
         for each in rejected
     ]
     pa.Table.from_pylist([asdict(row) for row in rows], schema=quarantine.SCHEMA)
