@@ -340,9 +340,8 @@ def landed_in_steps(log: Binlog, steps: list[dict[str, Any]]) -> Iterator[bool]:
         assert numbers(lake) == list(range(len(entries)))
         segments = lake.machinery("segments")
         assert sum(row["size"] for row in segments) == sum(row["size"] for row in lake.machinery("records"))
-        before = lake.metadata()
-        lake.run().source.land()
-        assert lake.metadata() == before
+        with lake.without_changes():
+            lake.run().source.land()
 
 
 LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
@@ -408,9 +407,8 @@ def test_entries_of_a_stuck_server_land_once_and_are_reported(tmp_path: Path, ki
         assert "stuck after bin.000001:" in fault and "tsdb" in fault
         status = FeedRun(lake.feed, lake.lake).source.status()
         assert str(status.error) == fault and status.landed_entries == len(log.entries)
-        before = lake.metadata()
         server.entries += last
-        lake.run().source.land()
-        assert lake.metadata() == before
+        with lake.without_changes():
+            lake.run().source.land()
         server.entries += binlog_of([shape, shape, shape]).entries[len(log.entries) :]
         assert lake.run().source.land().faults == ()

@@ -100,10 +100,8 @@ def test_data_set_read_at_once_and_again_equals_its_rows(truth: Truth, new_lake:
     run_all(lake.run())
     check(lake, truth, last)
 
-    before = lake.metadata()
-    done = run_all(lake.run())
-    assert lake.metadata() == before, "a run with nothing to do has changed something"
-    assert not done.published.new
+    with lake.without_changes(but=""):
+        assert not run_all(lake.run()).published.new
 
     if "dates" in WAYS[f"{truth.protocol}/{truth.dataset.name}"]:
         dates = frozenset(row["feed_date"] for row in lake.machinery("segments")) - {None}

@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("reading")]
 
 DATABASE = "shop"
 
-ID, NAME = Column("id", "int"), Column("name", "varchar(20)")
-
 
 # --- Every engine ---
 

@@ -31,6 +31,9 @@ pytestmark = pytest.mark.spark
 
 _NUMBERS = itertools.count(1)
 NAMESPACE = "transactions"
+CASES = Path(__file__).parent / "cases"
+NAMES: dict[str, Any] = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc}
+"""In the values of cases."""
 
 
 class TransactedTable:
@@ -176,17 +179,6 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: NewTable) 
     assert (properties["cdc.applied-ts"], properties.get("cdc.columns"), table.snapshot_id) == ("43", None, second)
 
 
-DEFAULTS: list[tuple[str, Any]] = [
-    ("int", -1), ("long", 5), ("long", 2**62), ("float", 0.25), ("double", 0.1),
-    ("decimal(5,2)", Decimal("1.20")), ("decimal(38,0)", Decimal(10**37 + 1)), ("decimal(38,10)", Decimal("0E-10")),
-    ("string", "a'b\n\u00e9😀"), ("binary", b"\x00\xff"), ("date", datetime.date(1, 1, 1)),
-    ("timestamp", datetime.datetime(1970, 1, 1, 0, 0, 1)),  # noqa: DTZ001
-    ("timestamp", datetime.datetime(1000, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
-    ("timestamptz", datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
-    ("timestamptz", datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)),
-]  # fmt: skip
-
-
 def test_vectors_of_python_and_of_spark_follow_each_other(new_table: NewTable) -> None:
     table = new_table()
     table.append(numbered(*range(100)), numbered(*range(100, 200)))
@@ -213,16 +205,17 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: NewTable) -
 
 
 def test_rows_from_before_have_the_default_of_a_new_column(new_table: NewTable) -> None:
-    table = new_table()
+    table, (case,) = new_table(), read_cases(CASES / "defaults.txt")
+    defaults = [(type, eval(value, NAMES)) for type, _, value in (line.partition(" | ") for line in case.own)]
     table.append(numbered(1))
     transaction = table.begin()
-    transaction.evolve([[SchemaOperation("add", f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
+    transaction.evolve([[SchemaOperation("add", f"c{n}", type, value) for n, (type, value) in enumerate(defaults)]])
     transaction.commit(mark=True)
-    expected = [value for _, value in DEFAULTS]
+    expected = [value for _, value in defaults]
     assert [field.initial_default for field in table.table.schema().fields][2:] == expected
     (row,) = table.table.scan().to_arrow().to_pylist()
     assert list(row.values())[2:] == expected
-    names = ", ".join(f"CAST(c{n} AS string)" for n, (type, _) in enumerate(DEFAULTS) if type.startswith("timestamp"))
+    names = ", ".join(f"CAST(c{n} AS string)" for n, (type, _) in enumerate(defaults) if type.startswith("timestamp"))
     (seen,) = table.spark.sql(f"SELECT {names} FROM {table.identifier.sql}").collect()
     assert list(seen) == [
         "1970-01-01 00:00:01", "1000-01-01 00:00:00.000001", "1970-01-01 00:00:01", "2038-01-19 03:14:07.999999",
@@ -314,10 +307,10 @@ def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: NewTabl
 
 def read_values() -> dict[str, tuple[str, list[Any], list[str]]]:
     """By name: the type, its values, and Spark's literals of them."""
-    names, found = {"Decimal": Decimal, "date": datetime.date, "moment": moment, "utc": utc}, dict[str, Any]()
-    for case in read_cases(Path(__file__).parent / "cases/values.txt"):
+    found = dict[str, Any]()
+    for case in read_cases(CASES / "values.txt"):
         (name, type), pairs = case.own[0].split(), [line.split(" | ") for line in case.results]
-        found[name] = type, [eval(value, names) for value, _ in pairs], [literal for _, literal in pairs]
+        found[name] = type, [eval(value, NAMES) for value, _ in pairs], [literal for _, literal in pairs]
     return found
 
 
