@@ -151,15 +151,12 @@ def test_every_command_has_json() -> None:
     assert without == {("config", "schema"), ("canal", "tail"), ("metrics",), ("ui",)}
 
 
-def test_every_target_that_is_named_is_there() -> None:
+def test_every_target_and_module_that_is_named_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     # With nothing behind it but settings and a comment: messages advise to make room.
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)(?=`|$| +[#A-Z])", ALL, re.MULTILINE))
     assert named and named <= targets
-
-
-def test_every_module_that_a_command_runs_is_there() -> None:
     modules = set(re.findall(r"python -m ((?:benchmarks|tests|cdc_lakehouse)[\w.]*)", ALL))
     places = [ROOT / module.replace(".", "/") for module in modules]
     assert modules

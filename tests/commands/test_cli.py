@@ -260,10 +260,7 @@ def test_a_source_that_refuses_shows_and_stores_no_secret(
     assert not [text for text in shown if SECRET in text]
 
 
-# --- `canal tail`, and `status` and `plan` of a feed of a Canal server, which disturb no run ---
-
-
-ENTRIES = capture("mysql8.0.12").entries
+# --- `canal tail`, and a run of a feed of a Canal server; `cases/canal.txt` has what disturbs no run ---
 
 
 def tail(address: str, *options: str) -> Result:
@@ -271,15 +268,11 @@ def tail(address: str, *options: str) -> Result:
     return call("canal", "tail", "--host", host, "--port", port, *options)
 
 
-def lines(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def test_entries_are_lines() -> None:
-    with serving(HandMadeCanal(ENTRIES)) as address:
+    with serving(HandMadeCanal(capture("mysql8.0.12").entries)) as address:
         result = tail(address, "--limit", "6", "--batch-size", "4")
     assert result.exit_code == 0 and result.stderr == ""
-    found = lines(result)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["batch"] for line in found] == [2, 2, 2, 2, 3, 3]
     place = {"log_file": "mysql-bin.000001", "gtid": None}
     text = "create database if not exists cdc character set utf8mb4"
