@@ -80,32 +80,28 @@ class Truth:
         return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}
 
 
+_TYPES: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "year"), "int"),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "binary"),
+    "float": "float", "double": "double", "date": "date", "datetime": "timestamp", "timestamp": "timestamptz",
+    "vector": "list<float>",
+}  # fmt: skip
+
+
 def iceberg_type(mysql: str) -> str:
     base, unsigned = re.match(r"\w+", mysql)[0], "unsigned" in mysql
     numbers = [int(n) for n in re.findall(r"\d+", mysql)] if base in ("decimal", "bit") else []
     match base:
-        case "tinyint" | "smallint" | "mediumint" | "year":
-            return "int"
         case "int":
             return "long" if unsigned else "int"
         case "bigint":
             return "decimal(20, 0)" if unsigned else "long"
-        case "float" | "double" | "date":
-            return base
         case "decimal":
             return f"decimal({numbers[0]}, {numbers[1]})" if numbers[0] <= 38 else "string"
         case "bit":
             return "decimal(20, 0)" if numbers[0] == 64 else "long"
-        case "datetime":
-            return "timestamp"
-        case "timestamp":
-            return "timestamptz"
-        case "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob":
-            return "binary"
-        case "vector":
-            return "list<float>"
         case _:
-            return "string"
+            return _TYPES.get(base, "string")
 
 
 _BITS: Final[dict[str, Callable[[Any], Any]]] = {
