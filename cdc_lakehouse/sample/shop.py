@@ -189,9 +189,7 @@ class Shop:
                 rows = {}
             case ddl.RenameTable(old, new):
                 name = new.name
-                self.definitions[name] = table = replace(
-                    self.definitions.pop(old.name), name=TableName(_DATABASE, name)
-                )
+                table = replace(self.definitions.pop(old.name), name=TableName(_DATABASE, name))
                 del self.content[old.name]
             case _:
                 pass

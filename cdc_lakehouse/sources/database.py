@@ -99,7 +99,8 @@ class SourceDatabase(contextlib.AbstractContextManager["SourceDatabase"]):
             self.version = str(version)
             self.is_tidb = "tidb" in self.version.lower()
             # TiDB refuses READ ONLY, unless it is set to ignore it; a session with a snapshot cannot write there.
-            self.run(_SESSION if self.is_tidb else (*_SESSION, "SET SESSION TRANSACTION READ ONLY"))
+            for statement in _SESSION if self.is_tidb else (*_SESSION, "SET SESSION TRANSACTION READ ONLY"):
+                self.all(statement)
         except BaseException:
             self._close()
             raise
@@ -113,7 +114,7 @@ class SourceDatabase(contextlib.AbstractContextManager["SourceDatabase"]):
 
     def read_at(self, tso: int) -> None:
         """Read as of one moment until the session ends (TiDB)."""
-        self.run([f"SET @@tidb_snapshot = '{tso:d}'"])
+        self.all(f"SET @@tidb_snapshot = '{tso:d}'")
 
     @contextlib.contextmanager
     def as_of(self, commit_ts: int) -> Generator[None]:
@@ -121,13 +122,13 @@ class SourceDatabase(contextlib.AbstractContextManager["SourceDatabase"]):
         if self.is_tidb:
             self.read_at(commit_ts)
         else:
-            isolated = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-            self.run([isolated, "START TRANSACTION WITH CONSISTENT SNAPSHOT"])
+            self.all("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self.all("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         try:
             yield
         finally:
             with contextlib.suppress(SourceError, SourceUnreachableError):
-                self.run(["SET @@tidb_snapshot = ''" if self.is_tidb else "COMMIT"])
+                self.all("SET @@tidb_snapshot = ''" if self.is_tidb else "COMMIT")
 
     def columns(self, name: TableName) -> list[DatabaseColumn]:
         """Return the columns in order; none where the table does not exist, or the user may not read it."""
@@ -153,10 +154,6 @@ class SourceDatabase(contextlib.AbstractContextManager["SourceDatabase"]):
         """Return a global variable of the server; None where it has none of that name."""
         found = self.all("SHOW GLOBAL VARIABLES LIKE %s", (name.replace("_", r"\_"),))
         return _as_text(found[0][1]) if found else None
-
-    def run(self, statements: Sequence[str]) -> None:
-        for statement in statements:
-            self.all(statement)
 
     def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Sequence[Row]:
         """Return the rows of a statement. Where `values` are bound, even an empty list, a percent sign in the statement
@@ -441,9 +438,9 @@ _MOST_GAPS: Final = 10
 def position_of(database: SourceDatabase) -> DumpPosition:
     """Return the current end of the log, or the current TSO. Raises `SourceError` where the server does not give it."""
     if database.is_tidb:
-        database.run(["BEGIN"])
+        database.all("BEGIN")
         ((found,),) = database.all("SELECT @@tidb_current_ts")
-        database.run(["ROLLBACK"])
+        database.all("ROLLBACK")
         tso = int(found)
         if not is_commit_ts(tso):
             said = f"the database says the TSO {tso}, which is none"

@@ -353,9 +353,6 @@ class Server:
             return replica
         return self.answers["rows"]
 
-    def run(self, statements: Sequence[str]) -> None:
-        self.asked += statements
-
     def variable(self, name: str) -> str | None:
         found = self.answers.get(name)
         if isinstance(found, Exception):
