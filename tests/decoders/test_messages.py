@@ -522,8 +522,8 @@ def test_messages_that_are_read_one_by_one_are_counted() -> None:
 # Rows of any operation, with columns and types in any order, written in any way.
 SAMPLES: Sequence[bytes] = [
     message(), message().replace(b'"data":', b'"data": '), ticdc(6, type="INSERT", old=None), ticdc(5, type="INIT"),
-    ticdc(7, type="DELETE", old=[{"v": "y"}]), ticdc(7, old=[{"id": "2", "v": "\ufffd"}]), ticdc(7, data=[{"v": "z"}]),
-    ticdc(7, data=[{"v": "z"}], old=[{"v": "y"}]),
+    ticdc(7, type="DELETE", old=[{"v": "y"}]), ticdc(7, old=[{"id": "2", "v": "\ufffd"}]),
+    *(ticdc(7, table="w", data=[{"v": "z"}], old=[old]) for old in ({"v": "y"}, {"id": "1", "v": "y"})),
     ticdc(8, mysqlType={"v": "varchar", "id": "int"}), ticdc(8, data=[{"v": "\ufffd", "id": "1"}], old=[{"v": "-0"}]),
     ticdc(9, table="u", mysqlType={"id": "bigint", "w": ""}, data=[{"id": "1", "w": "<>&\\u003c", "a``b": None}]),
     ticdc(9, table="u", type="INSERT", data=[{"id": "1", "w": "表"}], mysqlType={"id": "bigint", "v": "set('<','>')"}),
