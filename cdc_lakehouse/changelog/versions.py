@@ -77,6 +77,7 @@ class LiveTables(dict[TableName, TableVersion]):
         """The versions of each incarnation."""
         self._ended: dict[TableName, list[TableVersion]] = {}
         """By folded name, the versions that took all rows of a table away."""
+        self._restored = set[RestoredRows | None]()
         self._dropped: dict[str, int] = {}
         """The commit-ts at which each database, by its name in lower case, was last dropped."""
 
@@ -111,6 +112,7 @@ class LiveTables(dict[TableName, TableVersion]):
             since, births = self._births.get(version.name, (None, 0))
             self._births[version.name] = (version.commit_ts, 1) if version.kind == LOAD else (since, births + 1)
         self.lives.setdefault(version.incarnation, []).append(version)
+        self._restored.add(version.restored)
         if version.effect == "drop" or (version.effect == "empty" and version.kind == "truncate_table"):
             self._ended.setdefault(version.name.folded, []).append(version)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
@@ -132,8 +134,7 @@ class LiveTables(dict[TableName, TableVersion]):
         """Return the DROP or TRUNCATE whose table a RECOVER of that name brings back: TiDB takes the last one. None
         where that is not certain. The number of a job can be that of any of them."""
         found = [each for each in self._ended.get(name.folded, ()) if (each.kind == "drop_database") == with_database]
-        restored = {life[0].restored for life in self.lives.values()}
-        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in restored]
+        free = [each for each in found if RestoredRows(each.incarnation, each.commit_ts) not in self._restored]
         if not free or (len(free) > 1 if by_job else free[-1] is not found[-1]):
             return None
         return free[-1] if free[-1].kind in ("drop_table", "drop_database", "truncate_table") else None

@@ -213,10 +213,26 @@ def test_size_limit_of_schema_files_fits_the_widest_table(tmp_path: Path) -> Non
         *({"ColumnName": f"{long}{n}", "ColumnType": "ENUM", "ColumnElems": [long] * 5} for n in range(4096))
     )
     assert len(indented(table)) < sources.SCHEMA_FILE_LIMIT // 2
-    assert len(read(tmp_path, indented(table), checksum(table)).columns) == 4096
+    assert len(read(tmp_path / "wide", indented(table), checksum(table)).columns) == 4096
+    path = tmp_path / f"large/db/t/meta/schema_{VERSION}_0000000001.json"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(sources.SCHEMA_FILE_LIMIT + 1)
+    store = sources.LocalStore(tmp_path / "large")
+    (found,) = sources.list_sink(store, DAY).schemas
+    with pytest.raises(SourceError, match=f"larger than {sources.SCHEMA_FILE_LIMIT} bytes") as refused:
+        sources.read_schema_file(store, found)
+    assert refused.value.segment == found.path
 
 
 # --- A directory as a store ---
+
+
+def test_linked_directory_is_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for name, target in (("link", "d"), ("loop", "loop"), ("gone", "nowhere")):
+        (tmp_path / name).symlink_to(target)
+    assert sources.LocalStore(tmp_path).directories() == ("d", "link")
 
 
 def listed(store: sources.LocalStore) -> dict[str, int | str]:

@@ -168,10 +168,10 @@ class Connection:
             raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
         return batch
 
-    def ack(self, batch_id: int) -> None:
+    def ack(self) -> None:
         """Acknowledge the oldest open batch. The server answers only when it refuses, at the next request."""
         with self._closed_unless_done():
-            body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=batch_id)
+            body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=self.open[0])
             self._send(wire.CLIENT_ACK, body)
         self.acked.append(self.open.popleft())
 
@@ -360,7 +360,7 @@ class CanalClient(contextlib.AbstractContextManager["CanalClient"]):
         if batch.connection != self._connections or connection is None or connection.closed:
             raise _comes_again([batch.id])
         try:
-            connection.ack(batch.id)
+            connection.ack()
         except CdcError as error:
             self._lose(error)
 
