@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # Lines and modules, without generated code.
 BUDGETS = {
     "cdc_lakehouse/assets": (1_915, 8),
-    "cdc_lakehouse/changelog": (4_459, 15),
+    "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_860, 19),
@@ -22,7 +22,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_893, 18),
     "cdc_lakehouse/*.py": (822, 5),
-    "tests": (27_302, 132),
+    "tests": (27_318, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
