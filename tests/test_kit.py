@@ -1,11 +1,15 @@
-"""What tests rest on: how they run tools, and what they know of the product by name."""
+"""What tests rest on: how they run tools, which scenarios they refuse, and what they know of the product by name."""
 
+import itertools
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit import hygiene
+from tests.kit.changefeed import Changefeed
+from tests.kit.scenarios import Player, ScenarioError, load
 from tests.servers import tools
 
 
@@ -40,3 +44,21 @@ def test_go_of_the_path_is_taken_where_it_runs_and_is_new_enough(
 def test_state_that_may_stay_is_the_products(name: str) -> None:
     module, _, attribute = name.rpartition(".")
     assert isinstance(getattr(import_module(module), attribute), dict | list | set)
+
+
+@pytest.mark.parametrize("text", [
+    "or csv killed\n== a\nrun", "== a\nrun ; put t 1", "== a\nrun ; checkpoint ; = t 1", "== a\n= t 1", "== a",
+])  # fmt: skip
+def test_scenario_with_steps_that_nothing_plays_is_refused(tmp_path: Path, text: str) -> None:
+    (path := tmp_path / "some.txt").write_text(f"ways: csv\n{text}")
+    with pytest.raises(AssertionError, match=r"^some\.txt:"):
+        load(path)
+
+
+def test_scenario_with_expectation_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "some.txt").write_text("ways: csv\n== a\n  # indented\ncheckpoint ; = t 1 ; run")
+    player = Player(load(path).scenarios[0], "s1", Changefeed(tmp_path), itertools.count())
+    lake: Any = None
+    assert player.advance(lake) == "checkpoint"
+    with pytest.raises(ScenarioError, match="= is not a step"):
+        player.advance(lake)

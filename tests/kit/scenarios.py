@@ -107,10 +107,10 @@ def files() -> dict[str, File]:
 
 
 def load(path: Path) -> File:
-    file, steps = File([], [], []), list[Step]()
+    file, steps = File([], [], []), None
     blocks: dict[str, list[Step]] = {}
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        line, (kind, rest) = text.strip(), _head(text)
+        kind, rest = _head(line := text.strip())
         if not line or kind.startswith("#"):
             continue
         match kind:
@@ -128,12 +128,15 @@ def load(path: Path) -> File:
                 assert reason, f"{path.name}:{number}: say why"
                 file.scenarios[-1].not_in.update(words.split())
             case _:
+                assert steps is not None, f"{path.name}:{number}: {line}"
                 for part in line.split(" ; "):
                     step = Step(number, *_head(part.strip()))
                     steps += blocks[step.rest] if step.verb == "do" else [step]
     scenarios = file.scenarios
     assert file.ways and scenarios, path
-    assert all(each.steps[-1].verb in {*_STOPS, *_AFTER_RUN} for each in scenarios), "what comes after the last run?"
+    for each in scenarios:
+        last = next((step for step in reversed(each.steps) if step.verb not in _AFTER_RUN), None)
+        assert last and last.verb in _STOPS, f"{path.name}: no run plays the last steps of {each.name!r}"
     unplayed = {each.name for each in scenarios} - {each.name for way in file.ways for each in file.played(way)}
     assert not unplayed, f"{path.name}: {unplayed} are played in no way"
     return file
@@ -214,10 +217,9 @@ class Player:
 
     def advance(self, lake: TestLake) -> str:
         """Up to the next run, what is like one, or a checkpoint; gives which."""
-        self.rebuilt, self.decodes_again = set(), False
         for at, step in enumerate(self.scenario.steps[self.at :], self.at + 1):
             if step.verb in {*_STOPS, "checkpoint"}:
-                following = self.scenario.steps[at:]
+                following = self.scenario.steps[at:] if step.verb != "checkpoint" else []
                 self.wanted = [*itertools.takewhile(lambda each: each.verb in _AFTER_RUN, following)]
                 self.at = at + len(self.wanted)
                 return f"{step.verb} {step.rest}".strip()
@@ -689,6 +691,7 @@ class _Feed:
                     verb = player.advance(self.lake)
                     assert verb in {"run", "plan"}
                     player.feed.flush(9)
+            self._configure(self.lake)
             if verb == "plan":
                 # It takes no lease either.
                 with self.lake.without_changes(but=""):
@@ -700,6 +703,8 @@ class _Feed:
                 "dates": self._dates() if any(each.decodes_again for each in playing) else frozenset(),
                 "clock": self._now,
             }
+            for player in playing:
+                player.rebuilt, player.decodes_again = set(), False
             wanted = playing[0].wanted
             if wanted and wanted[0].verb == "fails":
                 assert len(self.players) == len(wanted) == 1, "a run that fails is that of a scenario alone"

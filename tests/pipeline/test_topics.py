@@ -146,13 +146,18 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
     topic, results = MemoryTopic(monkeypatch), list[str]()
     caplog.set_level("INFO", "cdc_lakehouse")
     lake = lake_in(tmp_path, source=kafka("canal-json", "x", max_records=4))
-    for sent, fault, at in re.findall(r"([x\d ]+?)(?: ([a-z]+) (\d))?$", "\n".join(case.own), re.MULTILINE):
-        topic.unreadable, topic.away = ({int(at)} if fault == each else set() for each in ("unreadable", "away"))
-        for number, count in (each.split("x") for each in sent.split()):
+    for line in case.own:
+        step = re.fullmatch(r"(\d+x\d+(?: \d+x\d+)*)(?: (unreadable|away) (\d))?", line)
+        assert step, line
+        topic.unreadable, topic.away = ({int(step[3])} if step[2] == each else set() for each in ("unreadable", "away"))
+        for number, count in (each.split("x") for each in step[1].split()):
             topic.send([{"partition": int(number), "key": None, "value": "{}", "timestamp": 0}] * int(count))
         caplog.clear()
         found = [(*parse_segment(each.segment), each.lines, each.file_index) for each in lake.run().source.land().new]
-        landed = [f"{part.number}: {start}, {lines}, {late or '-'}" for part, start, lines, late in sorted(found)]
+        landed = [
+            f"{part.number}: {start}, {lines}, {'-' if late is None else late}"
+            for part, start, lines, late in sorted(found)
+        ]
         waits = "; more waits" * ("was read of x/0: more waits there" in caplog.text)
         results.append(("; ".join(landed) or "nothing") + waits)
     case.compare(results, update=update)
@@ -199,6 +204,9 @@ def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, case: Case, up
             source.say("BEGIN")
             source.change("t", (None, {"id": str(number)}))
             source.say("COMMIT")
+        elif verb == "beside":
+            source.say("HEARTBEAT", "CHECKPOINT")
+            source.records.append(b"\0")  # The broker's own: no operation.
         else:
             source.say(verb.upper())
     case.compare(results, update=update)

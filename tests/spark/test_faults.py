@@ -18,9 +18,11 @@ from cdc_lakehouse.errors import EngineError, WarehouseFullError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
+from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline import synthetic
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, DAY, EXCHANGE, ID, MULTI, PARTITIONED, T0, HandSink, row, text
-from tests.kit.lakes import NewLake, let_spark_do_all, run_all
+from tests.kit.kills import KillAtCall
+from tests.kit.lakes import NewLake, check_events, let_spark_do_all, run_all
 
 pytestmark = pytest.mark.spark
 
@@ -80,6 +82,21 @@ def test_value_of_64_mib_is_written_and_changed(new_lake: NewLake) -> None:
         sink.checkpoint(10 * index + 5)
         lake.go_through()
         assert lake.rows("a") == rows
+
+
+def test_file_gone_after_its_run_was_killed_is_listed(new_lake: NewLake) -> None:
+    """The run has appended its events."""
+    lake = new_lake(source=CSV, policy=SKIP)
+    (sink := HandSink(lake.sink)).begin(*TABLES)
+    place = sink.rows("d/large", 1, row("I", "large", 6, "2", "2", '"x"'), "garbage", index=2)
+    with KillAtCall(Events, "commit", 1, after=True)(lake) as killed:
+        run_all(lake.run())
+    assert killed.happened
+    place.unlink()
+    lake.go_through()
+    check_events(lake)
+    assert lake.rows("large") == [(1, 1, "large3"), (2, 2, "x")]
+    assert [each["error_class"] for each in lake.machinery("quarantine")] == ["UnreadableSegment"]
 
 
 @pytest.mark.in_turn
@@ -171,18 +188,23 @@ def test_held_key_change_of_many_tasks_leaves_no_files(new_lake: NewLake, monkey
     assert lake.rows("large") == [(1, 1, "large3")] and lake.run().quarantine.count("discarded") == count
 
 
-def test_rejected_rows_beyond_those_listed_are_counted(new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("valid", "bad", "summary"), [(",5,", ",five,", 4), ('"I"', "garbage", None)],
+                         ids=["value", "line"])  # fmt: skip
+def test_rejected_rows_beyond_those_listed_are_counted(
+    valid: str, bad: str, summary: int | None, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(update_tasks, "REJECTED_LISTED", 2)
+    monkeypatch.setattr("cdc_lakehouse.lake.tables.events.LISTED_PER_SEGMENT", 2)
     lake = new_lake(source=CSV, policy=SKIP)
     (sink := HandSink(lake.sink)).begin(*TABLES)
-    bad = [row("I", "large", 5, str(10 + n), "five", '"x"') for n in range(5)]
-    path = sink.rows("d/large", 1, row("I", "large", 5, "7777", "7", '"x"'), *bad, index=2)
+    lines = [row("I", "large", 5, str(10 + n), "5", '"x"').replace(valid, bad) for n in range(5)]
+    path = sink.rows("d/large", 1, row("I", "large", 5, "7777", "7", '"x"'), *lines, index=2)
     for _ in range(2):
         lake.go_through()
         found = [(each["line"], each["count"]) for each in lake.machinery("quarantine") if each["state"] == "open"]
-        assert sorted(found) == [(2, 1), (3, 1), (4, 3)] and lake.run().quarantine.count() == 5
+        assert sorted(found, key=str) == [(2, 1), (3, 1), (summary, 3)] and lake.run().quarantine.count() == 5
         assert lake.rows("large") == [(1, 1, "large3"), (7777, 7, "x")]
-    path.write_text(path.read_text().replace("five", "5"))
+    path.write_text(path.read_text().replace(bad, valid))
     lake.go_through()
     assert not lake.run().quarantine.open() and len(lake.rows("large")) == 7
 
