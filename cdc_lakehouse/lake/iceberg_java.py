@@ -100,12 +100,11 @@ class IcebergJavaApi:
         spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
     ) -> None:
         """Create an empty table, without a location where the catalog puts it; the catalog numbers its columns and
-        their elements anew. Raises `TransientError` when another writer has just created it."""
+        their elements anew."""
         request = {"table": _table(identifier), "location": location, "properties": dict(properties)}
         models = {"schema": schema, "spec": spec}
         request |= {name: each.model_dump(mode="json", by_alias=True) for name, each in models.items()}
-        with _lost_races("AlreadyExistsException"):
-            self._calls.create(json.dumps(request))
+        self._calls.create(json.dumps(request))
 
     def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
         """Remove tags of a table, in one commit. Raises `TransientError` when one of them no longer exists."""

@@ -58,6 +58,9 @@ def test_table_is_found_where_it_stands(lake: TestLake, tables: CurrentTables, c
         """The table of `LIFE` has the name, or stands aside as the table of another would."""
         where = tables.identifier(name) if parked_as is None else tables.parking_identifier(parked_as, name)
         made = make_current_table(lake, LIFE, where, COLUMNS, **properties)
+        if "users" in properties:
+            with made.transaction() as bare:
+                bare.remove_properties(*made.properties)
         state = tables.find(life)
         assert not tables.is_free(where)
         lake.lake.catalog.drop_table(made.name())

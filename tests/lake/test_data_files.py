@@ -356,6 +356,7 @@ def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
     assert [row["b"] for row in read(found, table.schema(), ["b"])] == ["10", "20"]
     assert found.size == Path(found.path.removeprefix("file://")).stat().st_size
     assert {id for file in files.live_files(table, [2]) for id in file.bounds} == {2}
+    assert all(file.bounds == {} for file in files.live_files(table, []))
     table.delete("a >= 10")
     assert [file.record_count for file in files.live_files(table)] == [2]
     with table.update_spec() as update:

@@ -76,7 +76,8 @@ def test_table_that_two_runs_write_often_stays_small_and_right(tmp_path: Path) -
         if chance.random() < 0.15:
             runs[which], _ = small_table(tmp_path), seen.pop(which, None)
         run, (at, known) = runs[which], seen.setdefault(which, (commits, expected))
-        names, size = {*chance.sample(ODD, 4)}, chance.choice(NUMBERS)
+        texts = [*ODD, str(commits), "".join(chance.choices("".join(ODD), k=chance.randrange(20)))]
+        names, size = {*chance.sample(texts, 4), texts[-1]}, chance.choice(NUMBERS)
         if chance.random() < 0.4:
             assert rows(run) == sorted(known, key=repr)
             assert rows(run, where={"name": names}) == [row for row in rows(run) if row.name in names]
@@ -84,9 +85,7 @@ def test_table_that_two_runs_write_often_stays_small_and_right(tmp_path: Path) -
             assert found == [row for row in rows(run) if row.size == size and row.name in ODD]
             assert run.properties().get("n") == (str(at) if at else None)
             continue
-        new = [
-            Row(chance.choice([*ODD, str(commits)]), chance.choice([size, None])) for _ in range(chance.randrange(4))
-        ]
+        new = [Row(chance.choice(texts), chance.choice([size, None])) for _ in range(chance.randrange(4))]
         gone = chance.choices([None, {"name": names}, ALL], (30, 30, 1))[0]
         if at != commits:
             before = set(tmp_path.rglob("*.parquet"))
@@ -99,6 +98,7 @@ def test_table_that_two_runs_write_often_stays_small_and_right(tmp_path: Path) -
         run.write(new, replacing=gone, properties={"n": str(commits)})
         left = known if gone is None else [row for row in known if gone and row.name not in names]
         seen[which] = commits, (expected := [*left, *new])
+        assert rows(run) == sorted(expected, key=repr)
         iceberg = run.table
         assert len(list(iceberg.scan().plan_files())) <= 10 and len(iceberg.snapshots()) < 32
         assert len(iceberg.snapshots()[-1].manifests(iceberg.io)) <= 10

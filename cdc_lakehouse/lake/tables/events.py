@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -185,7 +186,11 @@ class Events:
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         columns = [NestedField(id, of.name, _TYPES.get(str(of.type), str(of.type))) for id, of in enumerate(EVENTS, 1)]
-        self._iceberg().create(self.identifier, Schema(*columns), None, _PROPERTIES, BY_DATE)
+        try:
+            self._iceberg().create(self.identifier, Schema(*columns), None, _PROPERTIES, BY_DATE)
+        except Py4JJavaError:
+            if self._lake.load(self.identifier) is None:
+                raise  # Else another run has just created it.
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Return a reader, for tasks, of the current events with a commit-ts in [lowest, highest], and of those in the
