@@ -154,12 +154,9 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
             topic.send([{"partition": int(number), "key": None, "value": "{}", "timestamp": 0}] * int(count))
         caplog.clear()
         found = [(*parse_segment(each.segment), each.lines, each.file_index) for each in lake.run().source.land().new]
-        landed = [
-            f"{part.number}: {start}, {lines}, {'-' if late is None else late}"
-            for part, start, lines, late in sorted(found)
-        ]
+        landed = [f"{part.number}: {start}, {lines}, {late}" for part, start, lines, late in sorted(found)]
         waits = "; more waits" * ("was read of x/0: more waits there" in caplog.text)
-        results.append(("; ".join(landed) or "nothing") + waits)
+        results.append(("; ".join(landed).replace("None", "-") or "nothing") + waits)
     case.compare(results, update=update)
 
 
@@ -189,6 +186,7 @@ def test_open_transaction_alone_waits_for_its_end(tmp_path: Path, case: Case, up
         if verb == "run":
             batch += 1
             reading.read([each.records for each in sources])
+            assert not reading.rejected
             found = reading.summaries
             lake.run().signals.write(batch, {place: each for place, each in found.items() if place[2] == batch})
             statements = [each.commit_ts for summary in found.values() for _, each in summary.statements]
