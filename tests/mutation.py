@@ -242,14 +242,17 @@ class Trial:
             if event == "call" and frame.f_code.co_filename in files:
                 calls.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
-        threading.setprofile(note)
-        sys.setprofile(note)
-        begin = time.process_time()
+        def begin() -> float:
+            threading.setprofile(note)  # Before each test: one may end it.
+            sys.setprofile(note)
+            return time.process_time()
+
+        began = begin()
         for name, failed in self._tests(items):
             if not failed:
-                costs[name] = time.process_time() - begin, sorted(calls)
+                costs[name] = time.process_time() - began, sorted(calls)
             calls.clear()
-            begin = time.process_time()
+            began = begin()
         return json.dumps(costs)
 
     def _run_mutant(self, mutant: Mutant, functions: list[FunctionType], items: list[pytest.Item]) -> str:
@@ -289,7 +292,7 @@ class Trial:
         finally:
             timer.cancel()
             _kill(child)
-        said = told.read_text() if status == 0 else ""
+        said = told.read_text() if status == 0 and told.exists() else ""
         shutil.rmtree(directory, ignore_errors=True)
         return said or f"killed by {'a time limit' if status in (-signal.SIGXCPU, -signal.SIGKILL) else status}"
 

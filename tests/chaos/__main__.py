@@ -77,6 +77,7 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
         faults, protocols = {name: every[name] for name in names}, options.protocol or _PROTOCOLS
         began = time.monotonic()
         try:
+            assert {*(options.only or ())} <= {*range(options.histories)}, "--only: there is no such history"
             lake = play(seed, faults, protocols, options.histories, new_lake, tally, broker, only=options.only or ())
         except Exception:  # noqa: BLE001 - The next batch may be right; all of the wrong ones are wanted.
             wrong.append(seed)

@@ -400,7 +400,7 @@ def play(
         # Dates that nothing is known of any more cannot be decoded again.
         again = chance.random() < (0.2 if number == last else 0.1) and not maintained
         world.checkpoint(times[-1 - behind])
-        world.hit(fault, faults.get(fault, no_fault), commit, during)
+        world.hit(fault, {"none": no_fault, **faults}[fault], commit, during)
         world.recover(after, again=again)
         if maintained:
             world.maintain()
