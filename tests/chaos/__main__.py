@@ -41,6 +41,8 @@ def main() -> int:
     parser.add_argument("--fault", action="append", help="only this one; may be repeated")
     parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
     options = parser.parse_args()
+    if not {*(options.only or ())} <= {*range(options.histories)}:
+        parser.error("--only: there is no such history")
     # So that what it has made goes with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
@@ -77,7 +79,6 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
         faults, protocols = {name: every[name] for name in names}, options.protocol or _PROTOCOLS
         began = time.monotonic()
         try:
-            assert {*(options.only or ())} <= {*range(options.histories)}, "--only: there is no such history"
             lake = play(seed, faults, protocols, options.histories, new_lake, tally, broker, only=options.only or ())
         except Exception:  # noqa: BLE001 - The next batch may be right; all of the wrong ones are wanted.
             wrong.append(seed)
