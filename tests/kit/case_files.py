@@ -11,12 +11,27 @@
 import copy
 import json
 import re
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 INDENT = "  "
+
+
+class Settings(UserDict[str, Any]):
+    """Notes in `asked` for which names it was asked."""
+
+    asked: set[object]
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(name)
+        return super().__contains__(name)
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
 
 
 @dataclass
@@ -28,20 +43,24 @@ class Case:
     given: list[str]
     results: list[str]
     own: list[str] = field(default_factory=list)
+    asked: set[object] = field(default_factory=set[object])
 
     def __str__(self) -> str:
         return f"{self.file.stem}: {'; '.join(self.own)}"[:100]
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Of its subject: lines `@ name: value` with values in JSON, `@ name = value` with values in text."""
-        found = dict[str, Any]()
+        found = Settings()
+        found.asked = self.asked
         for line in self.given[: len(self.given) - len(self.own)]:
             name, sign, value = re.split("( = |: )", line, maxsplit=1)
             found[name] = value if sign == " = " else json.loads(value)
         return found
 
     def compare(self, results: Sequence[str], *, update: bool) -> None:
+        """Settings for which nobody asked are misspelt, or change nothing; where none was, `given` has no settings."""
+        assert not self.asked or self.asked >= {*self.settings.data}, self.settings
         if not update:
             assert list(results) == self.results
             return
@@ -73,9 +92,11 @@ def read_cases(*files: Path) -> list[Case]:
             shared = []
         shared += [line[2:] for line in lines if line.startswith("@ ")]
         own = [line for line in lines if not line.startswith(("# ", "@ ", INDENT))]
+        results = [line.removeprefix(INDENT) for line in lines if line.startswith(INDENT)]
+        assert own or not results, f"{path}: results of no case: {block}"
         if own:
-            results = [line.removeprefix(INDENT) for line in lines if line.startswith(INDENT)]
             cases.append(Case(path, number, [*shared, *own], results, own))
+    assert files and {case.file for case in cases} == {*files}, f"no cases: {files}"
     return cases
 
 

@@ -111,7 +111,7 @@ class Play:
     """A table in a directory. What was stored is one file, `rows` by the columns of `stored_as`."""
 
     directory: Path
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
     in_tasks: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     stored_as: TableVersion | None = None
@@ -252,10 +252,10 @@ def test_rows_follow_from_events_and_versions(case: Case, tmp_path: Path, update
         (tmp_path / way).mkdir()
         return Play(tmp_path / way, case.settings, in_tasks).steps(case.own, at_once=at_once)
 
-    found = played("driver")
+    found, is_apart = played("driver"), case.settings.get("apart")
     case.compare(found, update=update)
     assert played("tasks", in_tasks=True) == found
-    if not any(line.startswith("recompute") for line in case.own) and not case.settings.get("apart"):
+    if not any(line.startswith("recompute") for line in case.own) and not is_apart:
         assert played("at-once", at_once=True) == [line for line in found if not line.startswith("counts")]
 
 
@@ -292,7 +292,7 @@ def test_rows_typed_while_decoded_are_those_of_events(tmp_path: Path) -> None:
         if not any(line[0].isdigit() for line in lines):
             continue
         (directory := tmp_path / str(number)).mkdir()
-        play = Play(directory, case.settings | {"policy": "hold"})
+        play = Play(directory, {**case.settings, "policy": "hold"})
         play.steps(lines)
         assert play.found is not None
         if play.found.collides:
