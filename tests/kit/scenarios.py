@@ -546,7 +546,10 @@ class Player:
             case "files":
                 same("files", len(_files(lake.tables()[pair])), int(rest))
             case "deletes":
-                same(verb, int(lake.tables()[pair].current_snapshot().summary["total-delete-files"]), int(rest))
+                number, *kinds = words
+                same(verb, int(lake.tables()[pair].current_snapshot().summary["total-delete-files"]), int(number))
+                found = lake.tables()[pair].inspect.delete_files()["file_format"].to_pylist() if kinds else ()
+                same(verb, {kind.lower() for kind in found}, {*kinds})
             case "events":
                 same(verb, len(self._machinery(lake, "events", pair)), int(rest))
             case "segments":

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import boto3
+import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from cdc_lakehouse.config import StorageConfig
 from tests.servers.tools import go_server, run_tool
@@ -99,6 +101,9 @@ class S3Bucket(Bucket):
         ]  # fmt: skip
         policy = {"Version": "2012-10-17", "Statement": statements}
         self.client.put_bucket_policy(Bucket=self.name, Policy=json.dumps(policy))
+        if "PutObject" not in rights:
+            with pytest.raises(ClientError, match="AccessDenied"):
+                s3_client(self.endpoint, user, secret).put_object(Bucket=self.name, Key=self._key("f"), Body=b"")
         return user
 
 

@@ -159,12 +159,12 @@ def played(
     case: Case, bucket: Bucket, directory: Path, patch: pytest.MonkeyPatch, asked: list[dict[str, str]]
 ) -> Iterator[str]:
     """Steps of `cases/stores.txt`: PATH with a prefix, a limit or a size; `listed`: as it was when last listed; `put`:
-    written over once a piece of it is read. `file` is one on this machine, in `<dir>`, `env` of its environment;
-    `<reader>` may list and read the bucket, and no more; `asked` is the token service. Its settings `storage` differ
-    from those of the bucket; null: there is none."""
-    own = json.dumps(case.settings) + "".join(case.own)
-    reader = bucket.new_user(READER_SECRET) if isinstance(bucket, S3Bucket) and "<reader>" in own else ""
-    places = {"<dir>": str(directory), "<reader>": reader, "<bucket>": bucket.name}
+    written over, with this text, once a piece of it is read. `file` is one on this machine, in `<dir>`, `env` of its
+    environment; `<reader>` may list and read the bucket, and no more, not `<other>` either; `asked` is the token
+    service. Its settings `storage` differ from those of the bucket; null: there is none."""
+    places = {"<dir>": str(directory), "<bucket>": bucket.name}
+    if isinstance(bucket, S3Bucket) and "<reader>" in f"{case.settings} {case.own}":
+        places |= {"<reader>": bucket.new_user(READER_SECRET), "<other>": S3Bucket(bucket.endpoint).name}
 
     def named(text: str) -> str:
         return functools.reduce(lambda text, place: text.replace(*place), places.items(), text)
@@ -209,17 +209,19 @@ def played(
                 case "pieces":
                     for piece in store.pieces(path, int(number), **of):
                         pieces.append(piece)
-                        if "put" in how:
-                            bucket.put(path, b"other")
+                        if how[0] == "put":
+                            bucket.put(path, how[1].encode())
                     said = b"|".join(pieces).decode() or f"{len(pieces)} pieces"
-                case _:
+                case "check":
                     store.check()
                     said = store.uri.replace(uri, "<uri>")
+                case _:
+                    raise ValueError(line)
             assert not [text for text in HIDDEN if text in f"{config!r} {config} {store!r}"]
         except CdcError as error:
             assert not [text for text in HIDDEN if text in traceback.format_exc() + repr(config)]
             said = f"{type(error).__name__}: {error}".replace(uri, "<uri>").replace(bucket.name, "<bucket>")
-            said = said.replace(str(directory), "<dir>")
+            said = said.replace(str(directory), "<dir>").replace(places.get("<other>", "<other>"), "<other>")
             said = " after ".join([said, *(repr(piece) for piece in pieces)])  # None comes before a refusal.
         yield f"{line}: {said or 'nothing'}"
 

@@ -277,11 +277,13 @@ def test_session_only_reads_and_shows_no_password(
     feed.step("copy")
     said = feed.call("", password="wrong-one")
     assert "Access denied" in said and "exit code 2" in said and "wrong-one" not in said + repr(feed.lake.config)
-    for grant, words in (("USAGE", r"denied.*: the user needs SELECT"), ("INSERT", "READ ONLY")):
+    for grant, words in (("DELETE", r"denied.*: the user needs SELECT"), ("INSERT", "READ ONLY")):
         feed.run(f"GRANT {grant} ON d.* TO {USER}@'%'")
-        with SourceDatabase(VerifyConfig(url=feed.url)) as database, pytest.raises(SourceError, match=words):
-            database.all("INSERT INTO d.t VALUES (1)")
-    feed.run(f"REVOKE INSERT ON d.* FROM {USER}@'%'")
+        try:
+            with SourceDatabase(VerifyConfig(url=feed.url)) as database, pytest.raises(SourceError, match=words):
+                database.all("INSERT INTO d.t VALUES (1)")
+        finally:
+            feed.run(f"REVOKE {grant} ON d.* FROM {USER}@'%'")
 
 
 # --- Repairs ---
