@@ -400,6 +400,19 @@ def kind_of(change: SchemaChange) -> str:
     return NOT_UNDERSTOOD if change.action is None else kind_of_action(change.action)
 
 
+def _tables_of(clause: ddl.Clause) -> tuple[ddl.TableRef, ...]:
+    """Return the existing tables that a clause changes, the one that it is about first."""
+    match clause:
+        case ddl.ExchangePartition(table, _, other):
+            return table, other
+        case ddl.Flashback(_, _, tables):
+            return tables
+        case ddl.OtherClause(_, _, None) | ddl.CreateTable() | ddl.RecoverTable() | ddl.OfDatabase():
+            return ()
+        case _:
+            return () if clause.table is None else (clause.table,)
+
+
 def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Yield the versions that a change makes, in order. The caller must record each of them in `live` before it asks
     for the next one: a statement can rename a table twice."""
@@ -424,7 +437,7 @@ def _in_doubt(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """Hold the tables of which a name in the statement can mean any. The rest of the statement is carried out."""
     reasons: dict[TableName, str] = {}
     for clause in change.clauses or ():
-        names = ddl.tables_of(clause)
+        names = _tables_of(clause)
         # A schema file is of its table, whose name it has.
         own = change.kind == "statement" and not isinstance(clause, ddl.RenameTable)
         for name in names[1:] if own else names:
@@ -548,7 +561,7 @@ def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     # The statement met no known table. Where the message names one, and the text another, what happened to it cannot be
     # known.
     kind = kind_of_statement(clauses) if clauses else OTHER
-    named, names = change.name, [name for each in clauses for name in ddl.tables_of(each)]
+    named, names = change.name, [name for each in clauses for name in _tables_of(each)]
     known = None if any(isinstance(clause, ddl.CreateTable) for clause in clauses) else live.get(named)
     others = [str(name) for name in names if live.resolve(name, change) != named]
     if known is None:

@@ -371,16 +371,3 @@ def added_keys(clauses: Iterable[Clause]) -> Iterator[AddKey | AddForeignKey]:
                 yield from [] if column.references is None else [AddForeignKey(table, column.references)]
             case _:
                 pass
-
-
-def tables_of(clause: Clause) -> tuple[TableRef, ...]:
-    """Return the existing tables that a clause changes, the one that it is about first."""
-    match clause:
-        case ExchangePartition(table, _, other):
-            return table, other
-        case Flashback(_, _, tables):
-            return tables
-        case OtherClause(_, _, None) | CreateTable() | RecoverTable() | OfDatabase():
-            return ()
-        case _:
-            return () if clause.table is None else (clause.table,)
