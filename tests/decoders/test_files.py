@@ -17,25 +17,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, reject
+from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import CsvOptions, StorageConfig
+from cdc_lakehouse.config import CsvOptions, Protocol, StorageConfig
+from cdc_lakehouse.config.sources import KafkaFormat
 from cdc_lakehouse.decoders import event_schema, problems
 from cdc_lakehouse.decoders import text as quoted_text
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats import csv, dump, ticdc_canal_json
-from cdc_lakehouse.decoders.formats.csv import first_row, header_names
+from cdc_lakehouse.decoders.formats.csv import first_row, header_names, notation_of
 from cdc_lakehouse.decoders.formats.dump import InsertReader, NotSoundError, decode_rows
-from cdc_lakehouse.decoders.registry import FILE_FORMATS
+from cdc_lakehouse.decoders.registry import FILE_FORMATS, FORMATS
 from cdc_lakehouse.decoders.text import StrictReader, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import SegmentFile, _groups
@@ -384,6 +385,34 @@ def test_damaged_record_leaves_others_as_they_are(of: Any, data: Any, chance: Ra
         assert (each["value"] is not None) == (each["problem"] is not None)
 
 
+@pytest.mark.slow
+@given(st.binary(max_size=200) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()), usual)
+@example(b'"I","a","b",1,"c', csv_options())
+def test_strict_reader_of_any_bytes_loses_none(content: bytes, options: CsvOptions) -> None:
+    at = 0
+    for record in StrictReader(notation_of(options)).records(content, 0, len(content)):
+        assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
+        at = record.end
+    assert not content[at:].strip(b"\r\n")
+    found = read_csv(content, csv_context(options, NAMES))
+    assert all(each["value"] in content for each in found if isinstance(each["value"], bytes))
+
+
+@given(
+    st.lists(st.sampled_from(["a", "bc", "\r", "\n", "\r\n", " ", "\0", "\x0b", "\x1e", "\x85", "\ufeff"])),
+    st.sampled_from([1, 2, 5, 1 << 20]),
+    st.sets(st.integers(0, 30)),
+)
+def test_every_line_end_ends_a_line(written: list[str], piece: int, cuts: set[int]) -> None:
+    content = "".join(written).encode() + b"\xff"
+    lines = re.split(rb"\r\n|\r|\n", content.removeprefix(b"\xef\xbb\xbf"))
+    parts = [content[start:stop] for start, stop in itertools.pairwise([0, *sorted(cuts), len(content)])]
+    for of in ([content], parts):
+        pieces = ticdc_canal_json.lines_of(of, piece)
+        found = [(n, each.line(at)) for each in pieces for at, n in enumerate(each.numbers.tolist())]
+        assert found == [(number, line) for number, line in enumerate(lines, 1) if line]
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_image_is_json_of_its_row(start: int) -> None:
     every = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFF, 0x1F600]))
@@ -436,6 +465,13 @@ def test_text_that_is_not_a_row_is_never_taken(batches: Sequence[Sequence[bytes]
         for kind, entries in known.items():
             taken = ticdc_canal_json.have_known_entries(texts, kind, entries)
             assert not (taken & ~ticdc_canal_json.are_flat(texts, kind)).any()
+
+
+def test_row_shorter_than_a_form_is_taken() -> None:
+    forms = list[ticdc_canal_json.RowForm]()
+    for row in (b'{"a":"1","a long name":"2"}', b'{"a":"1","b":"2"}', b'{"a":"1","a long name":"2"}'):
+        sound, of_form = ticdc_canal_json.read_rows(pa.array([row], pa.binary()), forms)
+        assert sound.all() and (of_form >= 0).all()
 
 
 # --- Records, byte by byte ---
@@ -556,6 +592,7 @@ def results_of(case: Case) -> Iterator[str]:
         # And a topic where that differs, of the message between two others.
         usual = edited(settings["base"], [])
         shown = [*topic_results(record, usual)]
+        assert shown
         # What Python's parser says of text that is not JSON differs between versions of Python.
         yield from (re.sub(r"( not JSON): .*", r"\1", f"topic: {each}") for each in shown if shown != found[0])
         if usual_messages("ticdc-canal-json", [usual, record, usual]) == 3:
@@ -606,6 +643,11 @@ RAW = replace(TEXT, backslash_escapes=False)
 
 def csv_rows(content: bytes, piece: int = 1 << 20, **options: object) -> Events:
     return read_csv(content, csv_context(csv_options(**options), NAMES), piece)
+
+
+def test_each_configured_format_is_registered() -> None:
+    assert {*FILE_FORMATS} == {*get_args(Protocol)}
+    assert {*FORMATS} == {*get_args(KafkaFormat), "canal-entries"}
 
 
 def test_first_line_without_commit_ts_is_told_from_a_bad_one() -> None:

@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.changelog.history import History, schema_changes
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.changelog.stored import to_json
+from cdc_lakehouse.decoders.format import Options
+from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_reader import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
@@ -111,6 +115,25 @@ def _stored(name: str, content: bytes) -> LocalStore:
 # --- Messages ---
 
 
+def _check(name: str, value: bytes, options: dict[str, Any]) -> None:
+    """Values and types are texts, as Arrow and Spark take them, and numbers have 63 bits."""
+    try:
+        found = format_of(name).make(Options(**options))(value)
+    except MessageError:
+        return
+    for message in found if isinstance(found, list) else [found]:
+        if isinstance(message, MessageError):
+            continue
+        # Not `repr`, which escapes half a surrogate pair.
+        msgspec.json.encode(message)
+        numbers = (message.origin.time_ms, message.origin.log_offset)
+        assert all(number is None or 0 <= number < 1 << 63 for number in numbers)
+        for row in (part for part in message.parts if isinstance(part, RowChange)):
+            texts = [*(row.before or {}).values(), *(row.after or {}).values()]
+            assert all(text is None or type(text) is str for text in texts)
+            assert all(type(text) is str for text in row.types.values())
+
+
 def _messages(stem: str, others: Sequence[bytes] = (), name: str | None = None) -> list[Variant]:
     """The cases of tests/decoders and others, read between two of them in every way; those of one format may be read as
     another one."""
@@ -118,6 +141,7 @@ def _messages(stem: str, others: Sequence[bytes] = (), name: str | None = None) 
     samples = [value for value in (*cases, *others) if value is not None and len(value) < _MOST]
 
     def read(value: bytes, name: str, options: dict[str, Any]) -> None:
+        _check(name, value, options)
         _store(read_alike(name, [[samples[0], value, samples[-1]]], **options).summaries)
 
     formats = [(name, {})] if name else FORMATS_OF[stem][0].values()

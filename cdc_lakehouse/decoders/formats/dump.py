@@ -463,8 +463,6 @@ class InsertReader(text.Reader):
         if read is None:
             return None
         columns, literal, end, last = read
-        if final and not last and end == len(content):
-            return None  # The statement is incomplete.
         pairs = zip(table.dump_columns, columns, strict=True)
         rows = Rows.valid(table, [_column(column, cells, literal) for column, cells in pairs], end)
         self._statement, self._within = statement, not last
