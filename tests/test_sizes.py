@@ -15,14 +15,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
-    "cdc_lakehouse/decoders": (4_860, 19),
+    "cdc_lakehouse/decoders": (4_858, 19),
     "cdc_lakehouse/lake": (9_502, 27),
     "cdc_lakehouse/operate": (1_840, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_893, 18),
     "cdc_lakehouse/*.py": (822, 5),
-    "tests": (27_435, 132),
+    "tests": (27_515, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
