@@ -329,4 +329,5 @@ def test_inputs_that_are_spoilt_are_sound_ones(name: str) -> None:
         return False
 
     for number, variant in enumerate(TARGETS[name]()):
-        assert any(is_read(variant, sample) for sample in variant.samples), f"variant {number}"
+        read = [is_read(variant, sample) for sample in variant.samples]
+        assert any(read), f"variant {number}"
