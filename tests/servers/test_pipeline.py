@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tests.kit.data_sets import apply_stage
 from tests.kit.dumps import dump_of
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
-from tests.kit.processes import free_port, running, started
+from tests.kit.processes import free_port, in_own_session, running
 from tests.kit.scenarios import load, play
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
@@ -400,8 +401,17 @@ def cluster(directory: Path) -> Iterator[str]:
             yield url
 
 
+_IN_TASKS = """
+import pytest
+from cdc_lakehouse.cli import main
+from tests.kit.lakes import let_spark_do_all
+let_spark_do_all(pytest.MonkeyPatch())
+main()
+"""
+
+
 @pytest.mark.in_turn
-def test_run_of_two_executors_equals_its_rows(data_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_two_executors_equals_its_rows(data_sets: Path, tmp_path: Path) -> None:
     truth = Truth(data_sets / "canal-json/types_all_random")
     (tmp_path / "lake").mkdir()
     lake = TestLake(tmp_path / "lake", tmp_path / "feed", pytest.fail, source=truth.source)
@@ -411,11 +421,11 @@ def test_run_of_two_executors_equals_its_rows(data_sets: Path, tmp_path: Path, m
         conf |= {f"spark.{part}.extraJavaOptions": " ".join(_SMALL[1:]) for part in ("driver", "executor")}
         document["lake"]["spark"] = {"master": url, "conf": conf}
         lake.config_path.write_text(json.dumps(document))
-        monkeypatch.setenv("SPARK_LOCAL_IP", _HERE)
+        places = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path), "DAGSTER_HOME": str(tmp_path), "SPARK_LOCAL_IP": _HERE}
         last = len(truth.stages) - 1
         apply_stage(truth.dataset, last, lake.sink)
-        with started(lake.config_path, tmp_path / "home", "run") as process:
-            assert process.wait(600) == 0, (tmp_path / "home.log").read_text()
+        with in_own_session([sys.executable, "-c", _IN_TASKS, "run"], tmp_path / "log", places) as process:
+            assert process.wait(600) == 0, (tmp_path / "log").read_text()
     lake.check(truth.tables(last))
     assert lake.events_by_segment() == truth.events_by_segment(last)
     assert len(list((tmp_path / "work").glob("app-*/*/stderr"))) == 2, "both executors"
