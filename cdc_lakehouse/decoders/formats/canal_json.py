@@ -205,6 +205,7 @@ def _named(part: MessagePart) -> MessagePart:
 _SHAPES_KEPT: Final = 10_000
 _TYPES_KEPT: Final = 16
 _NO_TYPES: Final = dict[str, str | None]()
+_OF_TEXTS: Final = JsonReader[Flat[Row]](Flat[Row])
 _TYPES: Final = JsonReader[dict[str, str | None]](dict[str, str | None])
 _SQL_TYPES: Final = JsonReader[dict[str, int]](dict[str, int])
 
@@ -255,7 +256,7 @@ class FlatRows:
     ) -> None:
         self._parts, self._lossy, self._merged = parts, lossy, merged
         self._in_order = commit_ts is None
-        self._time, self._usual = (time_of, _in_order) if commit_ts is None else (commit_ts, READER.usual)
+        self._time, self._usual = (time_of, _in_order) if commit_ts is None else (commit_ts, _OF_TEXTS.usual)
         self._shapes: dict[tuple[object, ...], list[tuple[Mapping[str, str | None], RowShape | None]]] = {}
 
     def __call__(self, value: bytes | None) -> UsualRow | None:
