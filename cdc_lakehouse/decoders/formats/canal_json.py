@@ -19,6 +19,7 @@ Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -179,7 +180,8 @@ def parts_of(message: Flat[Row]) -> tuple[MessagePart, ...]:
     try:
         old = msgspec.convert(message.old, list[Row]) if op == "U" and message.old else nothing
     except msgspec.ValidationError as error:
-        where = str(error).replace("`$", "`$.old")
+        # A long integer may have been read as either.
+        where = re.sub("`(int|JsonNumber)`", "a number", str(error)).replace("`$", "`$.old")
         raise MessageError(f"the message is not written as its format says: {where}") from None
     if len(old) != len(data):
         raise MessageError(f"old has not as many rows as data, {len(data)}")
