@@ -231,6 +231,14 @@ class TableVersion:
         return next((column for column in self.columns if column.name.lower() == folded), None)
 
     @property
+    def source_columns(self) -> tuple[SourceColumn, ...]:
+        """The columns as a schema file would list them."""
+        return tuple(
+            SourceColumn(each.name, each.type, each.nullable, each.id in self.primary_key, each.default, each.source_id)
+            for each in self.columns
+        )
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(column.name for id in self.key if (column := self.column(id)))
 

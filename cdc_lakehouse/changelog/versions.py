@@ -663,7 +663,7 @@ def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     new = tuple(replace(column, nullable=True) for column in change.columns if previous.named(column.name) is None)
     if not new:
         return
-    after = alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new)))
+    after = alter(previous, replace(of_table, columns=(*previous.source_columns, *new)))
     known = {column.name.lower() for each in live.restored_from(previous.incarnation) for column in each.columns}
     back = ", ".join(column.name for column in new if column.name.lower() in known)
     yield replace(after, effect="hold", hold=_COLUMNS_ARE_BACK.format(back), note=None) if back else after

@@ -21,7 +21,6 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
-from cdc_lakehouse.changelog.ddl.apply import columns_of
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, PartitionBy, Partitioning, TableRef
 from cdc_lakehouse.changelog.ddl.statements import parse, parse_type
 from cdc_lakehouse.changelog.history import History
@@ -104,7 +103,7 @@ def files_of(told: Sequence[TableVersion]) -> Iterator[SchemaChange]:
     for version in {(each.commit_ts, each.incarnation, each.name): each for each in told}.values():
         if version.commit_ts in of_database:
             continue
-        database, table, shown = version.name.database, version.name.table, columns_of(version)
+        database, table, shown = version.name.database, version.name.table, version.source_columns
         if not version.incarnation:
             table = "" if version.kind.endswith("_database") else "t"
         file = SchemaChange(version.commit_ts, database, table, None, version.query, shown, "f", backslash_escapes=True)

@@ -82,14 +82,6 @@ class Altered:
         return tuple(each.column for each in self.after)
 
 
-def columns_of(table: TableVersion) -> tuple[SourceColumn, ...]:
-    """Return the columns of a table version, as a schema file would list them."""
-    return tuple(
-        SourceColumn(each.name, each.type, each.nullable, each.id in table.primary_key, each.default, each.source_id)
-        for each in table.columns
-    )
-
-
 def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altered:
     """Return the columns after one ALTER TABLE (or CREATE or DROP INDEX), given all of its clauses. A table of None has
     none yet.
@@ -101,7 +93,7 @@ def altered(table: TableVersion | None, clauses: Sequence[ddl.Clause]) -> Altere
     charset = next((clause.charset for clause in reversed(charsets) if clause.charset), None)
     forced = charset if any(clause.convert for clause in charsets) else None
     before: dict[str, AlteredColumn] = {}
-    for column, was in () if table is None else zip(columns_of(table), table.columns, strict=True):
+    for column, was in () if table is None else zip(table.source_columns, table.columns, strict=True):
         kept = column if forced is None else replace(column, type=_converted(column.type, forced))
         before[was.name.lower()] = AlteredColumn(kept, was)
     found = Altered([], charset if charset or table is None else table.charset)
