@@ -47,12 +47,10 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
 def defs() -> dg.Definitions:
     try:
         config = configuration.load()
-        return dg.Definitions.merge(
-            build_definitions(config),
-            build_retention(config.feeds, config.dagster.keep_runs_days),
-            # In one process, runs of assets that are chosen in the UI have one JVM, as the jobs have.
-            dg.Definitions(executor=dg.in_process_executor),
-        )
+        # In one process, runs of assets that are chosen in the UI have one JVM, as the jobs have.
+        in_process = dg.Definitions(executor=dg.in_process_executor)
+        retention = build_retention(config.feeds, config.dagster.keep_runs_days)
+        return dg.Definitions.merge(build_definitions(config), retention, in_process)
     except CdcError as error:
         # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
         raise error.with_traceback(None) from None
@@ -94,12 +92,10 @@ class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
     stand for secrets, as in the file. The schema of the sections is the file's, and they are validated as it is.
     """
 
-    lake: dict[str, Any] | None = Field(default=None, description="Where the tables are, and what writes them.")
-    storage: dict[str, Any] | None = Field(
-        default=None, description="How buckets are reached, for source and warehouse."
-    )
-    feed: dict[str, Any] | None = Field(default=None, description="A change log, and what is made of it.")
-    config: str | None = Field(default=None, description="The path of a lakehouse.yaml, instead of the sections.")
+    lake: dict[str, Any] | None = Field(None, description="Where the tables are, and what writes them.")
+    storage: dict[str, Any] | None = Field(None, description="How buckets are reached, for source and warehouse.")
+    feed: dict[str, Any] | None = Field(None, description="A change log, and what is made of it.")
+    config: str | None = Field(None, description="The path of a lakehouse.yaml, instead of the sections.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -119,29 +115,25 @@ class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(
-            description="The change log of a TiDB or MySQL database as typed, current Iceberg tables.",
-            tags=["cdc", "iceberg"],
-            produces=["asset", "asset_check", "job", "schedule", "sensor"],
-        )
+        what = "The change log of a TiDB or MySQL database as typed, current Iceberg tables."
+        made = ["asset", "asset_check", "job", "schedule", "sensor"]
+        return dg.ComponentTypeSpec(description=what, tags=["cdc", "iceberg"], produces=made)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         folder = context.path if context.path.is_dir() else context.path.parent
         try:
             return build_definitions(self.configuration(folder))
         except CdcError as error:
-            # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
             raise error.with_traceback(None) from None
 
     def configuration(self, folder: Path) -> LakehouseConfig:
         """The validated configuration, with absolute paths. Raises `ConfigurationError`."""
         if self.config is not None:
             if (self.lake, self.storage, self.feed) != (None, None, None):
-                raise ConfigurationError(
-                    f"the component in {folder} has config and other attributes",
-                    advice="use config alone, or the others",
-                )
+                what = f"the component in {folder} has config and other attributes"
+                raise ConfigurationError(what, advice="use config alone, or the others")
             return configuration.load(folder / self.config)
         sections = {"lake": self.lake, "storage": self.storage, "feeds": None if self.feed is None else [self.feed]}
-        given = {name: section for name, section in sections.items() if section is not None}
-        return validate(given, folder, f"the component in {folder}")
+        return validate(
+            {key: part for key, part in sections.items() if part is not None}, folder, f"the component in {folder}"
+        )

@@ -327,12 +327,10 @@ def _last_overlap(zone: str) -> datetime.datetime | None:
     TIMESTAMP; None for never."""
     info = zone_of(zone)
     noon = datetime.datetime(2038, 1, 20, 12, tzinfo=datetime.UTC)
-    later = noon.astimezone(info).utcoffset()
+    later: Any = noon.astimezone(info).utcoffset()
     while noon.year >= 1900:
         noon -= _A_DAY
-        earlier = noon.astimezone(info).utcoffset()
-        assert earlier is not None
-        assert later is not None
+        earlier: Any = noon.astimezone(info).utcoffset()
         if earlier > later:
             return (noon + 3 * _A_DAY).replace(hour=0, tzinfo=None)
         later = earlier
