@@ -10,7 +10,9 @@ upgrade breaks of it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,6 +188,44 @@ def delete_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
     # Checked by its method: importing the class takes a fifteenth of the time to load the definitions.
     if hasattr(storage, "path_for_shard"):
         Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)
+
+
+def make_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Make the file that SQLite's storage has for each run, in one transaction, with the tables of that of all runs.
+    Dagster makes one table after the other, and looks through its migrations for both files."""
+    storage: Any = instance.event_log_storage
+    if hasattr(storage, "path_for_shard"):
+        index, log = (sqlite3.connect(storage.path_for_shard(name), timeout=30) for name in ("index", run_id))
+        with contextlib.closing(index), contextlib.closing(log):
+            tables = [sql for (sql,) in index.execute("SELECT sql FROM sqlite_schema WHERE sql > ''")]
+            version = index.execute("SELECT version_num FROM alembic_version").fetchone()
+            log.executescript(";".join(["PRAGMA journal_mode = WAL", "BEGIN", *tables]))
+            log.execute("INSERT INTO alembic_version VALUES (?)", version)
+            log.commit()
+        storage._initialized_dbs |= {"index", run_id}
+
+
+@contextlib.contextmanager
+def stored_at_once(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Store all events of the block in one transaction of each database, where Dagster's storage is SQLite: one by one,
+    each of them opens databases and waits for the disk more than ten times."""
+    storage: Any = instance.event_log_storage
+    if not hasattr(storage, "path_for_shard"):
+        yield
+        return
+    connect, lock, opened = storage._connect, storage._db_lock, dict[str, Any]()
+    with contextlib.ExitStack() as transactions:
+
+        def connection(shard: str) -> Any:
+            if shard not in opened:
+                opened[shard] = transactions.enter_context(connect(shard))
+            return contextlib.nullcontext(opened[shard])
+
+        storage._connect, storage._db_lock = connection, contextlib.nullcontext()
+        try:
+            yield
+        finally:
+            storage._connect, storage._db_lock = connect, lock
 
 
 def payload_of_event(event: Any) -> tuple[DagsterEventType, str, Any]:

@@ -34,7 +34,15 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse import errors
 from cdc_lakehouse.assets import checks, keys, metadata
 from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configuration_metadata, table_name
-from cdc_lakehouse.assets.runs import FAILURE_TAG, FEED_TAG, payload_of_event, payload_of_failure, payload_of_success
+from cdc_lakehouse.assets.runs import (
+    FAILURE_TAG,
+    FEED_TAG,
+    make_log_file,
+    payload_of_event,
+    payload_of_failure,
+    payload_of_success,
+    stored_at_once,
+)
 from cdc_lakehouse.assets.sensors import run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -586,7 +594,7 @@ class RunReport:
         self.instance, self.log = instance, run.log
         self._run_id, self._messages, self._began, self._is_recorded = run_id, messages, began, False
         self._job, self._tags, self._settings = build_new_job(run.feed), run_tags(run.feed, attempt), dict[str, Any]()
-        self._step: str | None = None
+        self._step, self._of_step = "", list[dg.EventLogEntry]()
         if run.dates:
             self._job = build_new_job(run.feed, "dates")
             # Dagster knows a range: these partitions, and those between them.
@@ -605,6 +613,7 @@ class RunReport:
         try:
             self.instance.create_run_for_job(self._job, **of_run)
             self._is_recorded = True
+            make_log_file(self.instance, self._run_id)
             self._report(DagsterEventType.RUN_START, at=self._began)
         except Exception as error:  # Whatever its storage raises.
             said = f"the run cannot be recorded in Dagster: {errors.in_one_line(error)}"
@@ -620,29 +629,39 @@ class RunReport:
                 log_step(self, steps, self._step.rpartition("__")[2])
                 self._report_messages()
                 self._report(DagsterEventType.STEP_SUCCESS, data=payload_of_success(time.time() - began))
+                self._store_step()
             end = DagsterEventType.RUN_SUCCESS
         except Exception as error:
             self._report_messages()
             self._report(DagsterEventType.STEP_FAILURE, data=payload_of_failure(error))
+            self._store_step()
             self.instance.add_run_tags(self._run_id, {FAILURE_TAG: failure_kind(error)})
             raise
         finally:
-            self._step = None
+            self._step = ""
             self._report(end)
 
     def log_event(self, event: Any) -> None:
         self._report(*payload_of_event(event))
 
     def _report(self, kind: dg.DagsterEventType, what: str = "", data: Any = None, at: float | None = None) -> None:
-        message = what or f"{kind.value} of {self._step or self._job.name}, which a command runs."
-        event = dg.DagsterEvent(
-            kind.value, self._job.name, step_key=self._step, event_specific_data=data, message=message
-        )
-        self.instance.report_dagster_event(event, self._run_id, timestamp=at)
+        step, job = self._step or None, self._job.name
+        message = what or f"{kind.value} of {step or job}, which a command runs."
+        event = dg.DagsterEvent(kind.value, job, step_key=step, event_specific_data=data, message=message)
+        entry = dg.EventLogEntry(None, logging.INFO, "", self._run_id, at or time.time(), step, job, event)
+        if step is None:
+            self.instance.handle_new_event(entry)
+        else:
+            self._of_step.append(entry)
 
     def _report_messages(self) -> None:
         for each in self._messages:
-            text, at = logging.Formatter().format(each), each.created
-            entry = dg.EventLogEntry(None, each.levelno, text, self._run_id, at, self._step, self._job.name, None)
-            self.instance.handle_new_event(entry)
+            text, at, job = logging.Formatter().format(each), each.created, self._job.name
+            self._of_step.append(dg.EventLogEntry(None, each.levelno, text, self._run_id, at, self._step, job, None))
         self._messages.clear()
+
+    def _store_step(self) -> None:
+        entries, self._of_step = self._of_step, []
+        with stored_at_once(self.instance):
+            for each in entries:
+                self.instance.handle_new_event(each)

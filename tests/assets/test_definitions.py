@@ -2,10 +2,12 @@
 tests/golden_pages/definitions.txt has all of one feed. And feeds in a Dagster project of somebody else; and what is
 deleted of old runs."""
 
+import contextlib
 import datetime
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -422,6 +424,11 @@ def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) ->
 PACKAGE = Path(runs.__file__).parents[1]
 
 
+def stored(database: Path, statement: str) -> list[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return sorted(connection.execute(statement))
+
+
 def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> None:
     users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"dagster(\._|_shared)", path.read_text("utf-8"))]
     assert users == ["runs.py"]
@@ -441,6 +448,15 @@ def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> N
             )
             instance.report_runless_asset_event(evaluation)
         assert list(runs.failed_checks(instance, [key, whole])) == [key]
+        runs.make_log_file(instance, "made")
+        (own,), (made,) = (list(tmp_path.rglob(f"{name}.db")) for name in (run, "made"))
+        form = "SELECT sql FROM sqlite_schema WHERE sql > ''", "SELECT * FROM alembic_version", "PRAGMA journal_mode"
+        assert [stored(made, each) for each in form] == [stored(own, each) for each in form]
+        with runs.stored_at_once(instance):
+            for moment in (0.0, 1.0, 2.0):
+                instance.handle_new_event(dg.EventLogEntry(None, 20, "said", "made", moment, None, None, None))
+            assert not stored(made, "SELECT * FROM event_logs"), "they are one transaction"
+        assert len(instance.get_records_for_run("made").records) == 3
         files = set(tmp_path.rglob(f"{run}*"))
         runs.delete_log_file(instance, run)
         assert files - set(tmp_path.rglob(f"{run}*")), "each run has a file"
