@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_915, 8),
+    "cdc_lakehouse/assets": (1_974, 8),
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
@@ -21,8 +21,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_893, 18),
-    "cdc_lakehouse/*.py": (822, 5),
-    "tests": (27_526, 132),
+    "cdc_lakehouse/*.py": (831, 5),
+    "tests": (27_549, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
