@@ -52,8 +52,6 @@ from cdc_lakehouse.sources.dump.contents import BinaryNotation, InsertNotation, 
 Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 
 _NUMBERS: Final = INTEGERS | TEMPORALS | {"decimal", "float", "double", "year"}
-
-
 _BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
@@ -291,8 +289,6 @@ _CLASSES: Final = {b"(": "(", b")": ")", b",": ",", b"'": "'", b"0123456789": "9
                    b"eE": "e", b"N": "N", b"U": "U", b"L": "L", b"\n": "n", b"xX": "x"}  # fmt: skip
 _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-": "9", "+": "9", ".": "9", "e": "9-+",
                      "N": "U", "U": "L", "L": "L,)", ")": ",n", "n": "(,", "x": "'"}  # fmt: skip
-
-
 _OF: Final = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
 _CLASS: Final = bytes(sum(_OF[of] for characters, of in _CLASSES.items() if byte in characters) for byte in range(256))
 """The number of each byte's class."""
@@ -672,6 +668,5 @@ def _events(commit_ts: int, columns: Sequence[DumpColumn], batch: pa.RecordBatch
     if problem.null_count < count:
         sound = problem.is_null()
         events = [pc.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
-    lines = pa.array(np.arange(line, line + count))
-    found = [lines, *events, problem, value, batch.column("strict"), *texts]
+    found = [pa.array(np.arange(line, line + count)), *events, problem, value, batch.column("strict"), *texts]
     return pa.RecordBatch.from_arrays(found, names=[*DECODED.names, *(f"{TEXT_OF}{name}" for name in names)])
