@@ -89,6 +89,7 @@ class _Commands(click.Group):
                 arrow.array([0])
         finally:
             finders.remove(_NoPandas)
+            gc.freeze()
         return getattr(found, attribute)
 
     # Click would import every command for its line of help, here and where a name is completed.

@@ -120,9 +120,8 @@ class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
         return dg.ComponentTypeSpec(description=what, tags=["cdc", "iceberg"], produces=made)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        folder = context.path if context.path.is_dir() else context.path.parent
         try:
-            return build_definitions(self.configuration(folder))
+            return build_definitions(self.configuration(context.path if context.path.is_dir() else context.path.parent))
         except CdcError as error:
             raise error.with_traceback(None) from None
 

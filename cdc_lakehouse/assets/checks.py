@@ -32,7 +32,6 @@ from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.operate import state as of_lake
 from cdc_lakehouse.operate.signals import find_problems
 from cdc_lakehouse.operate.state import FeedState
-from cdc_lakehouse.operate.verify import verify_feed
 from cdc_lakehouse.pipeline.feed_tables import is_taken
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import LogSource
@@ -245,6 +244,8 @@ def _equals_source(lake: Lake, feed: FeedConfig, config: VerifyConfig) -> dg.Ass
         asset=keys.checkpoint_key(feed), name=EQUALS_SOURCE, description=_equals_source.__doc__, blocking=False
     )
     def evaluate() -> dg.AssetCheckResult:
+        from cdc_lakehouse.operate.verify import verify_feed  # noqa: PLC0415 - It needs the client of the database.
+
         found = verify_feed(functools.partial(FeedRun, feed, lake), config)
         unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
         unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]

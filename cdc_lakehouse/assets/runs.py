@@ -21,7 +21,6 @@ from typing import Any, Final
 import dagster as dg
 from dagster import DagsterEventType
 from dagster._core.events import StepMaterializationData
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.execution.plan.objects import StepFailureData, StepSuccessData
 from dagster._utils.error import serializable_error_info_from_exc_info
 
@@ -129,6 +128,10 @@ def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
     return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** attempt_of(run), _LONGEST_WAIT_SECONDS)
 
 
+def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
+    return {FEED_TAG: feed.name} | ({ATTEMPT_TAG: str(attempt)} if attempt else {})
+
+
 def attempt_of(run: dg.DagsterRun) -> int:
     """Return the number of a run's attempt: 0 for the first, which is no retry."""
     return int(run.tags.get(ATTEMPT_TAG, "0"))
@@ -161,6 +164,9 @@ def code_server(origin: Any) -> Any:
 
 def requested_backfills(instance: dg.DagsterInstance) -> Any:
     """Return the backfills that are not finished, with `backfill_id` and `asset_selection`."""
+    # It takes a tenth of the time of Dagster's import, and a command's run does not need it.
+    from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus  # noqa: PLC0415
+
     return instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED]))
 
 

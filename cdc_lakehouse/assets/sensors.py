@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from cdc_lakehouse.assets import keys, runs
 from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
-from cdc_lakehouse.assets.runs import ATTEMPT_TAG, FEED_TAG, attempt_of, find_unfinished, retry_at
+from cdc_lakehouse.assets.runs import attempt_of, find_unfinished, retry_at, run_tags
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig, ProblemKind
@@ -126,7 +126,7 @@ def poll_source(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, curs
         record_look(lake, feed.name, now)
     if state.waiting and state.new:
         return Decision(f"{feed.name}:{state.cursor}", state.reason, state)
-    last = next(iter(instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)), None)
+    last = next(iter(instance.get_run_records(dg.RunsFilter(tags=run_tags(feed)), limit=1)), None)
     then = None if last is None or last.end_time is None else retry_at(last.dagster_run, last.end_time)
     if last is None or then is None or not state.waiting:
         return Decision(None, state.reason, state)
@@ -135,10 +135,6 @@ def poll_source(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, curs
     if left > 0:
         return Decision(None, f"{ended}; it is retried in {left} seconds", state)
     return Decision(f"{feed.name}:{state.cursor}:{run.run_id}", f"{ended} and is retried", state, attempt_of(run) + 1)
-
-
-def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
-    return {FEED_TAG: feed.name} | ({ATTEMPT_TAG: str(attempt)} if attempt else {})
 
 
 # --- Alerts ---

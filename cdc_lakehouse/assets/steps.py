@@ -32,18 +32,8 @@ from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse import errors
-from cdc_lakehouse.assets import checks, keys, metadata
+from cdc_lakehouse.assets import checks, keys, metadata, runs
 from cdc_lakehouse.assets.metadata import EVENTS_SCHEMA, as_markdown, configuration_metadata, table_name
-from cdc_lakehouse.assets.runs import (
-    FAILURE_TAG,
-    FEED_TAG,
-    make_log_file,
-    payload_of_event,
-    payload_of_failure,
-    payload_of_success,
-    stored_at_once,
-)
-from cdc_lakehouse.assets.sensors import run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -313,7 +303,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             lease = take_feed(lake, feed, run_id)
             ends.callback(lease.release)
             # A run of assets that was started in the UI has no tag.
-            context.instance.add_run_tags(run_id, {FEED_TAG: feed})
+            context.instance.add_run_tags(run_id, {runs.FEED_TAG: feed})
             # The partitions that a person requested; a run that processes what is new has none.
             tags, dates = context.run.tags, list[str]()
             if DATES_TAG in tags:
@@ -472,11 +462,11 @@ def _tag_failure(context: dg.HookContext) -> None:
     """Tag the run with whether a retry may succeed; the sensor then retries it."""
     error = context.op_exception
     kind = "transient" if error is None else failure_kind(error)
-    context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
+    context.instance.add_run_tags(context.run_id, {runs.FAILURE_TAG: kind})
 
 
 def _of_runs(feed: FeedConfig) -> Spec:
-    return {"executor_def": dg.in_process_executor, "hooks": {_tag_failure}, "tags": {FEED_TAG: feed.name}}
+    return {"executor_def": dg.in_process_executor, "hooks": {_tag_failure}, "tags": {runs.FEED_TAG: feed.name}}
 
 
 def decisions_config(feed: str, **decisions: Any) -> dict[str, Any]:
@@ -593,7 +583,7 @@ class RunReport:
     ) -> None:  # fmt: skip
         self.instance, self.log = instance, run.log
         self._run_id, self._messages, self._began, self._is_recorded = run_id, messages, began, False
-        self._job, self._tags, self._settings = build_new_job(run.feed), run_tags(run.feed, attempt), dict[str, Any]()
+        self._job, self._tags = build_new_job(run.feed), runs.run_tags(run.feed, attempt)
         self._step, self._of_step = "", list[dg.EventLogEntry]()
         if run.dates:
             self._job = build_new_job(run.feed, "dates")
@@ -602,8 +592,8 @@ class RunReport:
             self._tags |= {DATES_TAG: ",".join(sorted(run.dates)), **ends}
         if run.reload_tables:
             self._tags[LOAD_TAG] = json.dumps(sorted(run.reload_tables))
-        if rebuild_tables:
-            self._settings = decisions_config(run.feed.name, rebuild=list(rebuild_tables))
+        rebuilt = {"rebuild": list(rebuild_tables)} if rebuild_tables else {}
+        self._settings = decisions_config(run.feed.name, **rebuilt)
 
     def begin(self) -> None:
         """Record the run, as one that is going on since it began. Raises `RunNotRecordedError`."""
@@ -613,7 +603,7 @@ class RunReport:
         try:
             self.instance.create_run_for_job(self._job, **of_run)
             self._is_recorded = True
-            make_log_file(self.instance, self._run_id)
+            runs.make_log_file(self.instance, self._run_id)
             self._report(DagsterEventType.RUN_START, at=self._began)
         except Exception as error:  # Whatever its storage raises.
             said = f"the run cannot be recorded in Dagster: {errors.in_one_line(error)}"
@@ -628,21 +618,21 @@ class RunReport:
                 self._report(DagsterEventType.STEP_START)
                 log_step(self, steps, self._step.rpartition("__")[2])
                 self._report_messages()
-                self._report(DagsterEventType.STEP_SUCCESS, data=payload_of_success(time.time() - began))
+                self._report(DagsterEventType.STEP_SUCCESS, data=runs.payload_of_success(time.time() - began))
                 self._store_step()
             end = DagsterEventType.RUN_SUCCESS
         except Exception as error:
             self._report_messages()
-            self._report(DagsterEventType.STEP_FAILURE, data=payload_of_failure(error))
+            self._report(DagsterEventType.STEP_FAILURE, data=runs.payload_of_failure(error))
             self._store_step()
-            self.instance.add_run_tags(self._run_id, {FAILURE_TAG: failure_kind(error)})
+            self.instance.add_run_tags(self._run_id, {runs.FAILURE_TAG: failure_kind(error)})
             raise
         finally:
             self._step = ""
             self._report(end)
 
     def log_event(self, event: Any) -> None:
-        self._report(*payload_of_event(event))
+        self._report(*runs.payload_of_event(event))
 
     def _report(self, kind: dg.DagsterEventType, what: str = "", data: Any = None, at: float | None = None) -> None:
         step, job = self._step or None, self._job.name
@@ -662,6 +652,6 @@ class RunReport:
 
     def _store_step(self) -> None:
         entries, self._of_step = self._of_step, []
-        with stored_at_once(self.instance):
+        with runs.stored_at_once(self.instance):
             for each in entries:
                 self.instance.handle_new_event(each)

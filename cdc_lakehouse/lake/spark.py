@@ -19,10 +19,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -32,9 +34,8 @@ from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession, types
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
@@ -55,6 +56,9 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 _converters: Any = types
 _converters.NumpyScalarConverter.can_convert = lambda _, value: isinstance(value, np.generic)
 _converters.NumpyArrayConverter.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
+# It looks for a JVM that has started ten times as often.
+_gateways: Any = java_gateway
+_gateways.time = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 10))
 
 # The jars of Spark's session, and the directory that keeps them.
 
@@ -125,8 +129,6 @@ _RESOLVER: Final = re.compile(
 _FETCHING: Final = "cdc-lakehouse: the jars of Spark and Iceberg are fetched, which is needed once"
 _REASON: Final = re.compile(r"::::|Exception|UNRESOLVED|module not found", re.IGNORECASE)
 
-_STDERR: Final = 2
-
 
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[int]:
@@ -138,7 +140,7 @@ def filtered_stderr() -> Iterator[int]:
             for line in filtered(lines):
                 # Not to `sys.stderr`, which may be somebody else's by now; it may be closed when the process ends.
                 with contextlib.suppress(OSError):
-                    os.write(_STDERR, line.encode(errors="replace"))
+                    os.write(2, line.encode(errors="replace"))
 
     threading.Thread(target=pass_on, name="stderr of the JVM", daemon=True).start()
     try:
@@ -233,7 +235,7 @@ def _start_jvm(settings: Mapping[str, str], class_path: Iterable[Path]) -> JavaG
         with _environment(variables), filtered_stderr() as stderr:
             # In a group of its own, so that a signal to this process's group ends no pass in the middle. The JVM ends
             # when its input is closed, however this process ends.
-            return launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
+            return java_gateway.launch_gateway(popen_kwargs={"stderr": stderr, "process_group": 0})
 
 
 def _end_jvm(gateway: Any) -> int:
@@ -277,16 +279,15 @@ _JVM_OPTIONS: Final = (
     "-XX:+UseParallelGC",
     # Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third
     # of its CPU on compiling it. Code that runs for minutes is still compiled.
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000",
-    "-XX:Tier4BackEdgeThreshold=400000",
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
+    _OPTIONS: " ".join(_JVM_OPTIONS),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -356,9 +357,7 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     _jvm_of(config, settings)
     builder, is_new = SparkSession.builder, SparkContext._active_spark_context is None
     # The JVM keeps the settings that it was started with.
-    for key, value in () if is_new else settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = (builder if is_new else builder.config(map=dict(settings))).getOrCreate()
     if is_new and "spark.jars.packages" in settings:
         _keep_jars(session, config)
     return use_catalog(session, config, storage)
@@ -394,7 +393,8 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     settings = spark_settings(config)
     if "spark.jars.packages" in settings:
         _build_session(config, storage)  # It keeps the jars that are fetched.
-    gateway = _jvm_of(config, settings)
+    # For few commits: what the second compiler takes, a quarter of the CPU, a short run does not get back.
+    gateway = _jvm_of(config, {**settings, _OPTIONS: f"-XX:TieredStopAtLevel=1 {settings[_OPTIONS]}"})
     jvm: Any = gateway.jvm
     settings |= catalog_settings(config, storage)
     options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}
