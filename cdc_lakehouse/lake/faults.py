@@ -84,8 +84,7 @@ _JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Convert what `engine_fault` knows in the block, a warehouse that cannot be written, and any other error of Spark,
-    to the project's errors; others are passed on."""
+    """Convert what `engine_fault` knows, and others of the operating system or of Spark, to the project's errors."""
     try:
         yield
     except CdcError:
@@ -93,7 +92,7 @@ def engine_errors() -> Iterator[None]:
     except Exception as error:
         fault = engine_fault(error)
         if fault is None and isinstance(error, OSError):
-            fault = _of_warehouse(error)
+            fault = warehouse_fault(error)
         if fault is None and isinstance(error, spark_errors()):
             fault = _spark_failed(error)
         if fault is None:
@@ -138,14 +137,12 @@ def engine_fault(error: Exception) -> CdcError | None:
     if is_unanswered or isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
-        fault = _of_warehouse(error)
-        if isinstance(fault, TransientError) or _AWS.search(str(error)):
-            return fault
-        if fault is not None or isinstance(error, _OF_A_FILE):
+        fault = warehouse_fault(error)
+        if not _AWS.search(str(error)) and (isinstance(error, _OF_A_FILE) or not isinstance(fault, TransientError)):
             return None
         if isinstance(error, ConnectionError):  # A call to a JVM that has ended raises it.
             return EngineError(f"Spark's JVM does not answer ({type(error).__name__})")
-        return WarehouseUnreachableError(f"the warehouse cannot be read or written: {in_one_line(error)}")
+        return fault
     import duckdb  # noqa: PLC0415
 
     if isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException):
@@ -192,22 +189,21 @@ def _of_engine(error: Exception) -> str:
     return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")
 
 
-def _of_warehouse(error: OSError) -> CdcError | None:
-    """Return the project's error when the warehouse is full or not writable, or its bucket refuses or does not answer;
-    None for any other error."""
+def warehouse_fault(error: OSError) -> CdcError:
+    """Return the project's error for one about a file that belongs to no single table of the source: the warehouse is
+    full or not writable, its bucket refuses or does not answer, or the file is missing or cannot be read."""
     if error.errno in _NO_ROOM:
         return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
     if (of_bucket := _AWS.search(str(error))) is not None:
         bucket, code, what = of_bucket.groups()
         said = f"lake.warehouse: the bucket {bucket!r} cannot be used ({code}: {what})"
         if code in _AWS_REFUSED:
-            advice = "correct lake.warehouse, or credentials and endpoint in storage.s3"
-            return ConfigurationError(said, advice=advice)
+            return ConfigurationError(said, advice="correct lake.warehouse, or credentials and endpoint in storage.s3")
         return WarehouseUnreachableError(said)
     if error.errno in _NOT_WRITABLE:
         advice = "correct it in lakehouse.yaml, or let this user write there"
         return ConfigurationError(f"lake.warehouse cannot be written: {in_one_line(error)}", advice=advice)
-    return None
+    return WarehouseUnreachableError(f"the warehouse cannot be read or written: {in_one_line(error)}")
 
 
 # A row that takes all memory ends the worker that has it, or fails its query, and the error does not say which row or

@@ -216,8 +216,8 @@ class SyntheticWriter:
                     why = f"the rows that the statement moves cannot be written: {failed[0]}. The next run tries again"
                 else:
                     continue
-            except TransientError:
-                raise  # Events are written, which belong to more than one table.
+            except (TransientError, OSError):
+                raise  # Events are read and written, which belong to more than one table.
             except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
                 why = hold_reason(error, "have the rows that the statement moves", made.name)
                 run.log.warning("%s: %s", made.query, why, exc_info=error)

@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.decoders.registry import FILE_FORMATS
-from cdc_lakehouse.errors import EngineError, WarehouseFullError
+from cdc_lakehouse.errors import ConfigurationError, EngineError, WarehouseFullError, WarehouseUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
@@ -130,7 +130,7 @@ def test_engine_that_does_not_answer_fails_no_table(
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("error", "reason"), [
     (ValueError("no row"), "ValueError no row"), (MemoryError(), "cannot be written"),
-    (OSError(errno.ENOSPC, "no room"), None),
+    (OSError(errno.ENOSPC, "no room"), None), (FileNotFoundError(errno.ENOENT, "a manifest"), None),
 ])  # fmt: skip
 def test_exchange_that_fails_holds_its_tables_alone(
     error: Exception, reason: str | None, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +149,7 @@ def test_exchange_that_fails_holds_its_tables_alone(
     with monkeypatch.context() as patch:
         patch.setattr(synthetic._Table, "spans", fail)
         if reason is None:
-            with pytest.raises(WarehouseFullError):
+            with pytest.raises((WarehouseFullError, WarehouseUnreachableError)):
                 run_all(lake.run())
         else:
             held = run_all(lake.run()).applied.held
@@ -157,6 +157,26 @@ def test_exchange_that_fails_holds_its_tables_alone(
             assert lake.rows("other") == [(1, 1, "other4")]
     lake.go_through()
     assert (lake.rows("p"), lake.rows("large")) == ([(1, 1, "large3")], [])
+
+
+@pytest.mark.in_turn
+def test_events_not_writable_in_tasks_quarantine_nothing(new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_spark_do_all(monkeypatch)
+    lake = new_lake(source=CSV)
+    (sink := HandSink(lake.sink)).begin(*TABLES)
+    lake.go_through()
+    sink.put("large", 1, ("I", 12, 2, 2), index=2)
+    sink.checkpoint(30)
+    data = lake.warehouse / f"cdc_{lake.name}/events/data"
+    away = data.rename(data.with_name("away"))
+    data.touch()
+    with pytest.raises(ConfigurationError, match="warehouse cannot be written"):
+        run_all(lake.run())
+    data.unlink()
+    away.rename(data)
+    assert not lake.run().quarantine.open()
+    lake.go_through()
+    assert lake.rows("large") == [(1, 1, "large3"), (2, 2, "large12")]
 
 
 @pytest.mark.in_turn

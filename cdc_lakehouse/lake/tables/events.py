@@ -43,6 +43,7 @@ from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, TransientError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.faults import warehouse_fault
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, LANDED, Appended, Segment, Segments, has_other_content
 from cdc_lakehouse.lake.tables.small_table import BY_DATE
@@ -67,16 +68,19 @@ class EventWriter:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` if present) to data files of one feed date each;
         return the files as JSON for Iceberg's `ContentFileParser`."""
         time, millis = EVENTS.field("commit_time"), pa.timestamp("ms", "UTC")
-        with lake_files.DatedFiles(self.table, _PLAIN, _REPEATED) as files:
-            for rows in (pa.Table.from_batches([batch]) for batch in events if batch.num_rows):
-                if SYNTHETIC not in rows.column_names:
-                    rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
-                committed_at = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS).cast(millis)
-                rows = rows.append_column(time, committed_at.cast(time.type))
-                dates = pc.unique(rows.column("feed_date")).to_pylist()
-                for date in dates:
-                    own = pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
-                    files.add(date, rows if len(dates) == 1 else rows.filter(own))
+        try:
+            with lake_files.DatedFiles(self.table, _PLAIN, _REPEATED) as files:
+                for rows in (pa.Table.from_batches([batch]) for batch in events if batch.num_rows):
+                    if SYNTHETIC not in rows.column_names:
+                        rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
+                    committed_at = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS).cast(millis)
+                    rows = rows.append_column(time, committed_at.cast(time.type))
+                    dates = pc.unique(rows.column("feed_date")).to_pylist()
+                    for date in dates:
+                        own = pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
+                        files.add(date, rows if len(dates) == 1 else rows.filter(own))
+        except OSError as error:  # In a task it says that it is not of the segment or the table there.
+            raise warehouse_fault(error) from error
         return files.written
 
 
