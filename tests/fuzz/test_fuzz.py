@@ -33,7 +33,6 @@ from cdc_lakehouse.decoders.topic_reader import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, read_checkpoint, read_schema_file
 from tests.canal_captures import SOURCES, capture
@@ -46,7 +45,7 @@ from tests.decoders.test_messages import CASES as MESSAGE_CASES
 from tests.decoders.test_messages import FORMATS_OF, value_of
 from tests.kit.decoding import DATABASE, TABLE, agreed, read_alike
 from tests.kit.mishaps import mutated
-from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, canal_source, frame, heard, serving
+from tests.sources.canal.servers import DONE, HANDSHAKE, QUICK, batch, client_of, frame, heard, serving
 from tests.sources.dump.test_dumps import KINDS, ODD, WRITERS, read
 
 _TS: Final = 450_000_000_000_000_001
@@ -185,10 +184,7 @@ def _server() -> list[Variant]:
                 for _ in range(2 if number in (2, 3) else 1):
                     heard(connected)
 
-        with (
-            serving(handler) as address,
-            CanalClient(canal_source(address), reply_seconds=QUICK, patience_seconds=0) as client,
-        ):
+        with serving(handler) as address, client_of(address, reply=QUICK) as client:
             found = client.get(wait_seconds=0)
             if found is not None:
                 client.ack(found)

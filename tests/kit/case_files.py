@@ -36,31 +36,37 @@ class Settings(UserDict[str, Any]):
 
 @dataclass
 class Case:
-    """`given` are the lines of its subject that begin with `@`, and its own."""
+    """`shared` are the lines of its subject that begin with `@`, `own` those of the case."""
 
     file: Path
     number: int
-    given: list[str]
+    shared: list[str]
     results: list[str]
-    own: list[str] = field(default_factory=list)
-    asked: set[object] = field(default_factory=set[object])
+    own: list[str]
+    asked: set[object] | None = field(default_factory=set[object])
 
     def __str__(self) -> str:
         return f"{self.file.stem}: {'; '.join(self.own)}"[:100]
 
     @property
+    def given(self) -> list[str]:
+        """All lines, for a test that refuses those that it does not know."""
+        self.asked = None
+        return [*self.shared, *self.own]
+
+    @property
     def settings(self) -> Settings:
         """Of its subject: lines `@ name: value` with values in JSON, `@ name = value` with values in text."""
         found = Settings()
-        found.asked = self.asked
-        for line in self.given[: len(self.given) - len(self.own)]:
+        found.asked = set() if self.asked is None else self.asked
+        for line in self.shared:
             name, sign, value = re.split("( = |: )", line, maxsplit=1)
             found[name] = value if sign == " = " else json.loads(value)
         return found
 
     def compare(self, results: Sequence[str], *, update: bool) -> None:
-        """Settings for which nobody asked are misspelt, or change nothing; where none was, `given` has no settings."""
-        assert not self.asked or self.asked >= {*self.settings.data}, self.settings
+        """Settings for which nobody asked are misspelt, or change nothing."""
+        assert self.asked is None or self.asked >= {*self.settings.data}, self.shared
         if not update:
             assert list(results) == self.results
             return
@@ -95,7 +101,7 @@ def read_cases(*files: Path) -> list[Case]:
         results = [line.removeprefix(INDENT) for line in lines if line.startswith(INDENT)]
         assert own or not results, f"{path}: results of no case: {block}"
         if own:
-            cases.append(Case(path, number, [*shared, *own], results, own))
+            cases.append(Case(path, number, [*shared], results, own))
     assert files and {case.file for case in cases} == {*files}, f"no cases: {files}"
     return cases
 

@@ -356,9 +356,10 @@ class Session:
 
     def asked(self) -> str:
         """What the server was asked for since this was asked last, and how many entries need not come again."""
+        acked = self._canal.acked
         heard = sorted(wire.PacketType.Name(kind) for kind in self._canal.heard)
         self._canal.heard.clear()
-        return f"asked for {', '.join(heard) or 'nothing'}; {self._canal.acked} acknowledged"
+        return f"asked for {', '.join(heard) or 'nothing'}; {acked} acknowledged"
 
     def acknowledged(self, number: str) -> None:
         self._canal.acked = int(number)

@@ -186,10 +186,7 @@ def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) ->
         old, new = question["types"][0], question["types"][-1]
         if database == "tidb" and "char" in new and _IN_OWN_WAY.match(old):
             continue
-        types, how = (
-            [type_of(text) for text in question["types"]],
-            ValueFormat(question.get("zone", "UTC"), database=database),
-        )
+        types, how = [*map(type_of, question["types"])], ValueFormat(question.get("zone", "UTC"), database=database)
         texts, kind = list(question["values"]), "binary" if how.type_of(types[0]) == "binary" else "string"
         given = [golden.value(text, old) if kind == "binary" else text for text in texts]
         for text, (value, is_lost, is_zero) in zip(texts, changes(given, kind, types, how), strict=True):

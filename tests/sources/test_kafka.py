@@ -52,6 +52,7 @@ def test_pending_offsets_of_topics(case: Case, update: bool) -> None:
     """The lake has `a=7,1`: everything before these offsets of its partitions."""
     given = dict(line.split(": ", 1) for line in case.given)
     settings, topics = yaml.safe_load(given.get("source", "{}")), _topics(given["brokers have"])
+    assert {*given} <= {"source", "brokers have", "lake has"}
     ends = (each.partition("=")[::2] for each in given.get("lake has", "").split())
     there = {name: sources.LandedTopic("id", dict(enumerate(map(int, of.split(","))))) for name, of in ends}
     pending = sources.find_pending(source(**settings), topics, sources.LandedOffsets(there, began=bool(there)))

@@ -78,11 +78,10 @@ def test_meaning_of_paths(case: Case, tmp_path: Path, update: bool) -> None:
             _make(tmp_path, bytes_of(path), bytes_of(content) if has_content else None, target or None)
     store = sources.LocalStore(tmp_path)
     try:
-        results = (
-            [f"checkpoint-ts {sources.read_checkpoint(store, NOW)}"]
-            if reads_checkpoint
-            else sorted(_results(store, sources.list_sink(store, layout)))
-        )
+        if reads_checkpoint:
+            results = [f"checkpoint-ts {sources.read_checkpoint(store, NOW)}"]
+        else:
+            results = sorted(_results(store, sources.list_sink(store, layout)))
     except CdcError as error:
         results = [re.sub(r"(is not JSON): .*( \[segment)", r"\1\2", f"{type(error).__name__}: {error}")]
     assert all(len(line) < 600 for line in results)
@@ -111,7 +110,7 @@ def test_any_name_of_a_table_is_recognized(
 @pytest.mark.parametrize("case", read_cases(CASES / "uris.txt"), ids=str)
 def test_uri_names_a_store(case: Case, update: bool) -> None:
     try:
-        found = sources.Location.of(case.given[-1])
+        found = sources.Location.of(case.own[-1])
         result = f"{found.service} bucket={found.bucket} prefix={found.prefix} account={found.account}"
     except ConfigurationError as error:
         result = str(error)

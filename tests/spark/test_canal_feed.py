@@ -28,12 +28,12 @@ class CapturedCanal(HandMadeCanal):
     there is for now, `ring` how many batches may be open at once."""
 
     def __init__(self, of: Capture, end: int = 1 << 30, ring: int = 1 << 30, acked: int = 0) -> None:
-        super().__init__([], ring=ring, acked=acked)
+        super().__init__([], ring=ring, _acked=acked)
         self.end = end
         self._batches = of.batches
 
     def _batch(self, size: int) -> bytes:
-        if self._given >= min(self.end, len(self._batches), self.acked + self.ring):
+        if self._given >= min(self.end, len(self._batches), self._acked + self.ring):
             return batch(-1)
         self._given += 1
         self._open.append((next(self._ids), self._given))

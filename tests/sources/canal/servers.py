@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.config import CanalSource
 from tests.boundaries.sources import CanalClient, entries_pb2
 from tests.boundaries.sources import packets_pb2 as wire
+from tests.kit.waiting import until
 
 Handler = Callable[[socket.socket], None]
 """What a server does with one connection; closed afterwards."""
@@ -71,11 +72,11 @@ def canal_source(*addresses: str, **other: Any) -> CanalSource:
 
 
 QUICK = 1.0
-"""Seconds for a response to begin."""
+"""Seconds for a response to begin, where none comes."""
 
 
-def quick_client(*addresses: str, patience_seconds: float = 0.0, **options: Any) -> CanalClient:
-    return CanalClient(canal_source(*addresses, **options), reply_seconds=QUICK, patience_seconds=patience_seconds)
+def client_of(*addresses: str, patience: float = 0, reply: float = 30, **options: Any) -> CanalClient:
+    return CanalClient(canal_source(*addresses, **options), reply_seconds=reply, patience_seconds=patience)
 
 
 def closed_port() -> str:
@@ -168,13 +169,13 @@ class HandMadeCanal:
     entries: list[bytes]
     cuts: Iterable[int] = ()
     others: Collection[int] = ()
-    acked: int = 0
-    """Entries that need not come again."""
     ring: int = 1 << 30
     """Entries that may be open at once."""
     connections: int = 0
     heard: Counter[int] = field(default_factory=Counter)
     """Packets by type."""
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _acked: int = 0
     _given: int = 0
     _open: deque[tuple[int, int]] = field(default_factory=deque)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -186,7 +187,19 @@ class HandMadeCanal:
         """The connections that come next are reset so."""
         self._cuts = iter(cuts)
 
+    @property
+    def acked(self) -> int:
+        """Entries that need not come again, once all clients have gone: they wait for no answer to what they say
+        last."""
+        until(lambda: not any(each.is_alive() for each in self._threads))
+        return self._acked
+
+    @acked.setter
+    def acked(self, acked: int) -> None:
+        self._acked = acked
+
     def __call__(self, connection: socket.socket) -> None:
+        self._threads.append(threading.current_thread())
         self.connections += 1
         left = next(self._cuts, 1 << 40)
 
@@ -211,7 +224,7 @@ class HandMadeCanal:
             case wire.CLIENT_AUTHENTICATION | wire.SUBSCRIPTION | wire.UNSUBSCRIPTION:
                 return DONE
             case wire.CLIENT_ROLLBACK:
-                self._given = self.acked
+                self._given = self._acked
                 self._open.clear()
                 return b""
             case wire.GET:
@@ -222,13 +235,13 @@ class HandMadeCanal:
                 id = wire.ClientAck.FromString(packet.body).batch_id
                 if not self._open or self._open[0][0] != id:
                     return refusal(f"batchId:{id} is not the firstly")
-                self.acked = self._open.popleft()[1]
+                self._acked = self._open.popleft()[1]
                 return b""
             case other:
                 raise AssertionError(f"heard {other}")
 
     def _batch(self, size: int) -> bytes:
-        entries = self.entries[self._given : min(self._given + size, self.acked + self.ring)]
+        entries = self.entries[self._given : min(self._given + size, self._acked + self.ring)]
         if not entries:
             return batch(-1)
         self._given += len(entries)

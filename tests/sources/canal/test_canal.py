@@ -31,10 +31,10 @@ ENTRIES = [b"entry %d" % number for number in range(30)]
 OPENED = len(servers.HANDSHAKE + servers.DONE + servers.DONE)
 
 
-def error_of(handler: servers.Handler) -> CdcError:
+def error_of(handler: servers.Handler, reply: float = 30) -> CdcError:
     with (
-        servers.serving(handler) as address,
-        servers.quick_client(address) as client,
+        servers.serving(handler) as at,
+        servers.client_of(at, reply=reply) as client,
         pytest.raises(CdcError) as caught,
     ):
         client.get(wait_seconds=0)
@@ -48,7 +48,7 @@ def test_unreachable_server_is_tried_until_patience_ends(caplog: pytest.LogCaptu
     address = servers.closed_port()
     with (
         caplog.at_level(logging.WARNING, "cdc_lakehouse"),
-        servers.quick_client(address, patience_seconds=0.3) as client,
+        servers.client_of(address, patience=0.3) as client,
         pytest.raises(SourceUnreachableError, match=f"{address} cannot be reached: Connection refused") as caught,
     ):
         client.get()
@@ -64,10 +64,8 @@ def test_interrupted_client_continues() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         connection.recv(1)
 
-    with (
-        servers.serving(handler, servers.HandMadeCanal(ENTRIES)) as address,
-        sources.CanalClient(servers.canal_source(address, batch_size=1)) as client,
-    ):
+    canal = servers.HandMadeCanal(ENTRIES)
+    with servers.serving(handler, canal) as address, servers.client_of(address, batch_size=1, patience=60) as client:
         with pytest.raises(KeyboardInterrupt):
             client.get(wait_seconds=5)
         assert client.get(wait_seconds=0) == sources.Batch(2, (ENTRIES[0],), 2)
@@ -85,7 +83,7 @@ def test_failed_acknowledgement_stops_the_next_request() -> None:
         requests.append(connection.recv(1))
 
     has_come, requests = threading.Event(), list[bytes]()
-    with servers.serving(handler) as address, servers.quick_client(address) as client:
+    with servers.serving(handler) as address, servers.client_of(address) as client:
         batch = client.get(wait_seconds=0)
         assert batch is not None
         client.ack(batch)
@@ -126,13 +124,13 @@ def results_of(case: Case) -> Iterator[str]:
             for lines in (*([each] for each in case.settings.get("before", [])), case.own)
         ]
         options = {"batch_size": 2, **case.settings.get("options", {})}
+        options |= {name: case.settings[name] for name in ("patience", "reply") if name in case.settings}
         for calls in str(case.settings.get("client", "get")).split(" | "):
-            patience = case.settings.get("patience", 0)
-            with servers.quick_client(*addresses, patience_seconds=patience, **options) as client:
+            with servers.client_of(*addresses, **options) as client:
                 batches = list[sources.Batch]()
                 for call in calls.split():
                     if call == "look":
-                        with servers.quick_client(*addresses, batch_size=2) as other:
+                        with servers.client_of(*addresses, batch_size=2) as other:
                             assert other.get(wait_seconds=0)
                         continue
                     for line in _outcome(client, call, batches):
@@ -195,17 +193,17 @@ def test_server_that_drips_is_given_up() -> None:
             dripped[-1] += 1
             time.sleep(0.05)
 
-    assert "does not answer in time" in str(error_of(handler))
+    assert "does not answer in time" in str(error_of(handler, servers.QUICK))
     assert len(dripped) == 2 and max(dripped) < len(content), "the client waited for the whole packet"
 
 
 def test_wait_of_a_get_adds_to_the_time_for_its_answer() -> None:
     def handler(connection: socket.socket) -> None:
         servers.converse(connection, *servers.OPENING, wire.GET)
-        time.sleep(1.5)  # Longer than the client waits for an answer to begin.
+        time.sleep(3.5)  # Longer than the client waits for an answer to begin.
         servers.converse(connection, *servers.first_batch(b"entry")[1:])
 
-    with servers.serving(handler) as address, servers.quick_client(address) as client:
+    with servers.serving(handler) as address, servers.client_of(address, reply=3) as client:
         assert client.get(wait_seconds=30) is not None
 
 

@@ -149,17 +149,13 @@ def results_of(case: Case, root: Path) -> list[str]:
             return [notation_text(parse_load_data(" ".join(case.own)))]
         except DdlSyntaxError as error:
             return [text_of(f"error: {error}")]
-    edits = [line for line in case.own if not line.startswith(("written ", "read "))]
-    form, options = (
-        {
-            name: value
-            for line in case.own
-            if line.startswith(f"{verb} ")
-            for name, value in json.loads(line[len(verb) + 1 :]).items()
-        }
-        for verb in ("written", "read")
-    )
-    form = {**settings.get("written", {}), **form}
+    edits, form, options = list[str](), dict(settings.get("written", {})), dict[str, Any]()
+    for line in case.own:
+        verb, _, more = line.partition(" ")
+        if verb in ("written", "read"):
+            (form if verb == "written" else options).update(json.loads(more))
+        else:
+            edits.append(line)
     if "csv" in form:
         form["csv"] = DumpCsv.model_validate(form["csv"]) if isinstance(form["csv"], dict) else form["csv"]
     tables = [TABLES.get(name) or DumpTable("d", name, {"a": "int"}, [(1,)]) for name in settings["tables"]]
@@ -309,6 +305,7 @@ def table(statement: str, rows: int = 0) -> TableDefinition:
 def test_statement_reads_a_range_of_a_table(case: Case, update: bool) -> None:
     given = {line.partition(" ")[0]: line.partition(" ")[2] for line in case.given if not line.startswith("CREATE")}
     (statement,) = [line for line in case.given if line.startswith("CREATE")]
+    assert {*given} <= {"above", "upto", "columns"}
     above, upto = (tuple(given[name].split(", ")) if name in given else None for name in ("above", "upto"))
     found = table(statement.replace("COLUMNS", given.get("columns", "")))
     try:
