@@ -321,12 +321,11 @@ def read_tuples(
     if close < 0 or (last and close - start < LEAST) or not width:
         return None
     tuples = content[start : close + 1]
-    marks, joints = text.Marks(tuples), tuples.count(joint) if joined >= 0 else 0
-    within = (tuples.find(joint) + 1, len(tuples)) if joints else (len(tuples),)
-    gap = next((gap for size in within for gap in _GAPS if tuples.find(gap, 0, size) >= 0), _GAPS[0])
-    stand_in = marks.of()
+    marks, statements = text.Marks(tuples), tuples.split(joint) if joined >= 0 else [tuples]
+    gap = next((gap for each in (statements[0], tuples) for gap in _GAPS if gap in each), _GAPS[0])
+    stand_in, joints = marks.of(), len(statements) - 1
     if joints:
-        tuples = tuples.replace(joint, b")" + stand_in * (len(gap) - 2) + b"(")
+        tuples = (b")" + stand_in * (len(gap) - 2) + b"(").join(statements)
     if backslash_escapes:
         tuples = marks.unescaped(tuples, _USUAL_ESCAPES)
         if BACKSLASH in tuples:
@@ -404,7 +403,7 @@ def _require_tuples(outside: bytes, gap: bytes) -> None:
         or not (outside.startswith(b"(") and outside.endswith(b")"))
         or not outside.count(b"(") == outside.count(b")") == gaps + 1
         or outside.count(b"\n") != gaps * gap.count(b"\n")
-        or not outside.count(b"NULL") * 2 == outside.count(b"N") * 2 == outside.count(b"L")
+        or (b"N" in outside and not outside.count(b"NULL") * 2 == outside.count(b"N") * 2 == outside.count(b"L"))
     ):
         raise NotUsualError
     # A number has at most one point and one exponent, in this order.
