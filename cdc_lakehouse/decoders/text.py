@@ -281,7 +281,7 @@ def parsed(
             quoted_strings_can_be_null=False,
         ),
     )
-    return [column.combine_chunks() for column in table.columns]
+    return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
 
 
 def is_plain(text: bytes) -> bool:

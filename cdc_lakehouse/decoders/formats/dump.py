@@ -647,7 +647,8 @@ def decode_rows(pieces: Iterator[bytes], context: DumpContext, *, piece: int = _
     for rows in itertools.chain(text.read_rows(reader, pieces, piece), [None]):
         # Rows wait for more, as a statement may have few.
         if waiting and (rows is None or rows.table.dump_columns != columns or size >= piece // 2):
-            batch, limit = pa.concat_batches(waiting), most_rows([column.name for column in columns])
+            batch = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)  # Which copies.
+            limit = most_rows([column.name for column in columns])
             for at in range(0, batch.num_rows, limit):
                 yield _events(context.commit_ts, columns, batch.slice(at, limit), line + at)
             waiting, size, line = [], 0, line + batch.num_rows
