@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -360,11 +360,8 @@ def test_tables_typed_whole_are_taken(case: Case, tmp_path: Path, update: bool) 
 def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves neither hashes nor files: there are more rows than keys are compared, or memory runs out."""
 
-    def no_room(*_: object) -> None:
-        raise MemoryError
-
     if not memory:
-        monkeypatch.setattr(update_tasks, "key_hashes", no_room)
+        monkeypatch.setattr(keyed_events, "key_hashes", Mock(side_effect=MemoryError))
     parts = typed_parts(updates_in(tmp_path), "b=1 a=1,2 b=2 a=3,4,5 a=6", room=6)
     about = {(part.name.table, part.counts.rows, len(part.files), part.keys is None) for part in parts}
     assert about == ({("b", 1, 1, False), ("a", 0, 0, True)} if memory else {("a", 0, 0, True), ("b", 0, 0, True)})

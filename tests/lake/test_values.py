@@ -32,7 +32,7 @@ from cdc_lakehouse.changelog.schema import Column
 from cdc_lakehouse.duckdb_sql import cast, database, duckdb_type, identifier, let, literal, query, text_literal
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, any_of
+from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target, any_of, integers
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, conversions, convert_through
 from tests.changelog.statements import ProductTables, declared, partitioned_by
 from tests.kit import golden, truth
@@ -73,7 +73,8 @@ def values_of(case: Case) -> list[Any]:
 
 
 def parsed(case: Case) -> Iterator[str]:
-    """Also: what is written of the value is read as the same again, and has the type of its column."""
+    """Also: what is written of the value is read as the same again, and has the type of its column; and Arrow reads
+    integers as DuckDB does, or not at all."""
     (column,), how = header(case)
     texts = [bytes_of(line).decode() for line in case.own[1:]]
     value = value_parsing.value("text", column, how)
@@ -85,8 +86,10 @@ def parsed(case: Case) -> Iterator[str]:
     typed = f"typeof({value}) = typeof({cast('NULL', how.type_of(column))})"
     found = rows_of([*texts, None], "string", value, failed, zero or "false", let(value, again), typed, name="text")
     assert found[-1] == (None, False, False, None, True)
-    for read, is_failed, is_zero, same, is_typed in found[:-1]:
+    for text, (read, is_failed, is_zero, same, is_typed) in zip(texts, found, strict=False):
         assert (same, is_typed) == (read, True) and (read is None) == (is_failed or is_zero)
+        by_arrow = integers(pa.array([text]), (column,), how)
+        assert by_arrow is None or (by_arrow.to_pylist() == [read] and not is_failed)
         yield "cannot be read" if is_failed else "a zero date" if is_zero else text_of(written(read))
 
 

@@ -35,7 +35,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, LABELS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.arrow import pc, where
+from cdc_lakehouse.decoders.arrow import Mask, pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.duckdb_sql import cast, query, text_literal
@@ -379,40 +379,33 @@ def key_hashes(keyed: pa.Table) -> np.ndarray[Any, Any]:
     return query("SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h").to_numpy()
 
 
-def different(hashes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return each number once, in order. numpy's own `unique` takes many times as long."""
-    ordered = np.sort(hashes)
-    return ordered[np.diff(ordered, prepend=ordered[:1] ^ 1) != 0]
-
-
-def all_differ(ordered: np.ndarray[Any, Any]) -> bool:
-    return bool((ordered[1:] != ordered[:-1]).all())
-
-
-def latest_changes(events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
-    """Return the indices of the latest events, one for each key of `width` parts, in ascending order. Raises
-    `TableHeldError` when an event lacks a part of its key."""
-    parts = key_texts(events.column("key"), width)
-    if any(part.null_count for part in parts.values()):
+def latest_changes(events: pa.Table, width: int, table: str | None = None) -> tuple[Mask, np.ndarray[Any, Any]]:
+    """Return which events are the latest, one for each key of `width` parts, and the different hashes of all keys, in
+    order. Raises `TableHeldError` when an event lacks a part of its key."""
+    if any(part.null_count for part in key_texts(events.column("key"), width).values()):
         raise TableHeldError(
             "events lack a column of the table's key",
             table=table,
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    if all_differ(np.sort(key_hashes(events))):
-        return np.arange(events.num_rows)
-    positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
-    place = pa.array(np.arange(events.num_rows), pa.int64())
-    # Synthetic events are ordered by segment first. Most batches have none, and then no second sort by it is needed.
-    synthetic = pc.any(pc.not_equal(pc.bit_wise_and(events.column("stage"), 1), 0)).as_py()
-    first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
+    # numpy's own `unique` takes many times as long.
+    ordered = np.sort(hashes := key_hashes(events))
+    is_first = np.diff(ordered, prepend=ordered[:1] ^ 1) != 0
+    # No other event has the key of one with a hash of its own.
+    places = np.flatnonzero(pc.is_in(pa.array(hashes), value_set=pa.array(ordered[~is_first])))
+    is_latest = np.bincount(places, minlength=events.num_rows) == 0
+    if not len(places):
+        return is_latest, ordered
+    rows = events.select(["key", "stage", "upsert", "segment", "line"]).take(pa.array(places))
     found = query(
-        f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
-        f"ORDER BY stage DESC, {first}upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
-        keyed=pa.table({**parts, **positions, "place": place}),
+        # Synthetic events are ordered by segment first.
+        "SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY key ORDER BY stage DESC, "
+        "CASE WHEN stage % 2 <> 0 THEN segment END DESC, upsert DESC, segment DESC, line DESC) = 1",
+        keyed=rows.append_column("place", pa.array(places)),
     )
-    return found.column("place").to_numpy()
+    is_latest[found.column("place").to_numpy()] = True
+    return is_latest, ordered[is_first]
 
 
 # Read the keys that events above a commit-ts change, without a JVM.

@@ -18,6 +18,7 @@ version, `c3` its current value in the table.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import datetime
 import decimal
 import functools
@@ -250,10 +251,11 @@ def _read(
 ) -> tuple[list[Any], Mask, np.ndarray[Any, Any]]:
     """Read texts, (column, its types from then to now), of `count` rows as values of the last type. Return also whether
     a text of a row cannot be read, and how many of a row are zero dates that became NULL."""
-    columns = [text for text, _ in texts]
-    statements = {
-        place: each for place, (_, types) in enumerate(texts) if (each := _reading(tuple(types), value_format))
-    }
+    columns, statements = list[Any](), dict[int, str]()
+    for place, (text, types) in enumerate(texts):
+        columns.append(text if (numbers := integers(text, types, value_format)) is None else numbers)
+        if numbers is None and (statement := _reading(tuple(types), value_format)):
+            statements[place] = statement
     read = sql.over_columns([(each, columns[place]) for place, each in statements.items()])
     fault, zeros = np.zeros(count, np.bool_), np.zeros(count, np.int32)
     for place, rows in zip(statements, read, strict=True):
@@ -262,6 +264,17 @@ def _read(
         if "zero" in rows.column_names:
             zeros += rows.column("zero").to_numpy()
     return columns, fault, zeros
+
+
+def integers(texts: Any, types: Sequence[ColumnType], value_format: ValueFormat) -> Any:
+    """Return integers whose texts are all digits, with or without a minus sign, in a tenth of DuckDB's time; None for
+    others, and for types that are no integers."""
+    kind = {"int": pa.int32(), "long": pa.int64()}.get(value_format.type_of(types[-1]))
+    with contextlib.suppress(pa.ArrowInvalid):
+        # Arrow reads hexadecimal digits, too.
+        if kind and len(types) == 1 and not any(pc.any(pc.starts_with(texts, each)).as_py() for each in ("0x", "0X")):
+            return texts.cast(kind)
+    return None
 
 
 @functools.lru_cache(maxsize=4096)

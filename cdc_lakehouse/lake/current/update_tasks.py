@@ -33,7 +33,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import keyed_events, typed_rows, value_parsing
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyPart, key_hashes, key_texts
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyPart, key_texts
 from cdc_lakehouse.lake.current.tables import iceberg_name
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
@@ -278,9 +278,10 @@ class FileRewrite:
 
 
 def update_tables(
-    properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
+    properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table, *, by_key: bool = True
 ) -> Iterator[UpdatedTable]:
-    """Carry out a task's plans with its keyed events (`KEYED_EVENTS`). `properties` are those of PyIceberg's FileIO."""
+    """Carry out a task's plans with its keyed events (`KEYED_EVENTS`), all of their keys or not (`by_key`).
+    `properties` are those of PyIceberg's FileIO."""
     import duckdb  # noqa: PLC0415 - An update has queries.
 
     for plan in plans:
@@ -303,6 +304,7 @@ def update_tables(
                 raise fault from error
             known = isinstance(error, CdcError)
             found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
+        found.keys = None if by_key else found.keys
         yield found
 
 
@@ -312,21 +314,19 @@ def update_by_share(
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
     spans = [span for table in tables for span in table.spans]
     for events in keyed_events.together(keyed_events.read_keyed_events(share, spans), 6 * ROW_GROUP_BYTES):
-        for part in update_tables(properties, tables, events):
-            own = where(events, events.column("table_no").to_numpy() == part.table_no)
-            part.keys = keyed_events.different(key_hashes(own))
-            yield part
+        yield from update_tables(properties, tables, events, by_key=False)
 
 
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
     """Return the parts of tables of which no two parts have a key with the same hash; delete the files of others."""
     keys: dict[int, list[Any]] = {}
     for part in parts:
-        keys.setdefault(part.table_no, []).append(part.keys)
+        own = keys.setdefault(part.table_no, [np.zeros(0, np.uint64)])
+        own += [] if part.keys is None else [part.keys]  # There are none where it failed.
         part.keys = None
     # Each part's are in order: a stable sort only merges them.
     ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
-    apart = {number for number, hashes in ordered.items() if keyed_events.all_differ(hashes)}
+    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()}
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
@@ -393,16 +393,10 @@ class TypingTask:
         """Write the rows that wait; return all parts of tables. One that was given up has a part without `keys`."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if waiting and (update := waiting[0][0]).table_no not in self._given_up:
-            import duckdb  # noqa: PLC0415 - An update has queries.
-
-            part = update.updated()
-            with contextlib.suppress(MemoryError, duckdb.OutOfMemoryException):
-                events = pa.concat_tables([rows for _, rows in waiting])
-                (part,) = update_tables(self._properties, [update], events)
-                if part.counts.rows == events.num_rows:
-                    part.keys = keyed_events.different(key_hashes(events))
+            events = pa.concat_tables([rows for _, rows in waiting])
+            (part,) = update_tables(self._properties, [update], events, by_key=False)
             self._parts.append(part)
-            if part.keys is None:
+            if part.counts.rows != events.num_rows:
                 self._give_up(update)
         return self._parts
 
@@ -525,8 +519,8 @@ class _Task:
         update, of_keys = self._update, typed_rows.events_of_keys
         done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
-            is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-            is_latest[keyed_events.latest_changes(events, len(update.key), str(update.name))] = True
+            is_latest, hashes = keyed_events.latest_changes(events, len(update.key), str(update.name))
+            found.keys = hashes if found.keys is None else found.keys
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._positions(latest)
