@@ -245,9 +245,9 @@ class EntryRecords(records.RecordCommits):
                 self.commit(table, self._state, {CANAL_REPEATS: str(repeats + 1)}, [], self._batch, ())
             return 0
         table = table or self.create()
-        start, size, dates = self.landed, sum(len(entry.value) + len(key) for entry, key in new), set[str]()
+        start, size = self.landed, sum(len(entry.value) + len(key) for entry, key in new)
         run = next(iter(self.segments), records.LandedSegment(self._partition, start, start, 0, 0, ()))
-        whole = OffsetRange(self._partition, run.start, start + len(new), 0)
+        whole, dates = OffsetRange(self._partition, run.start, start + len(new), 0), {*run.dates}
         make = records.RecordRows(self._source.time_zone, self._source.date_separator, self._batch)
         with records.record_files(TableFiles.of(table, self._lake), f"batch-{self._batch}-{uuid.uuid4()}") as files:
             for first in range(0, len(new), _ROWS_AT_ONCE):
@@ -255,10 +255,7 @@ class EntryRecords(records.RecordCommits):
                 offsets = list(range(start + first, start + first + len(some)))
                 times = [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some]
                 keys, values = [key for _, key in some], [entry.value for entry, _ in some]
-                for date, rows in make.of(Messages(whole, offsets, times, [*keys], [*values], [None] * len(some))):
-                    files.add(date, rows)
-                    dates |= set() if date is None else {date}
-        dates |= {*run.dates}
+                dates |= make.add(Messages(whole, offsets, times, [*keys], [*values], [None] * len(some)), files)[1]
         count, size = run.records + len(new), run.bytes + size
         now = replace(run, end=whole.end, records=count, bytes=size, dates=tuple(sorted(dates)))
         after = self._state.after(Pending({self._partition: (start, whole.end)}, {}, ()), self._batch, (now,))

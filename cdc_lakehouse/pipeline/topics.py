@@ -11,8 +11,8 @@ import functools
 import hashlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
@@ -37,24 +37,12 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed, LogSource, SourceKind, SourceState, SourceStatus
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange, Pending, parse_segment
+from cdc_lakehouse.sources.record_log import Beginning, LogPartition, OffsetRange, Pending, parse_segment
 
 _LOOKED_AT: Final = 500
 """Messages of a partition to read to find where the log begins. TiCDC sends a watermark every second."""
 _BYTES: Final = 1 << 20
 _NOTHING: Final = Position(BEGINNING, BEGINNING, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """The beginning of a partition: the offset from which it is read; a commit-ts (a TSO) that is not below the
-    changefeed's start; and, for one that is not read from its first message, the least commit-ts from which on all
-    changes are known to be read, as they come after a watermark. None for what the first messages do not show."""
-
-    partition: LogPartition
-    offset: int
-    began_at: int | None
-    complete_from: int | None
 
 
 def beginning_of(partition: LogPartition, offset: int, values: Iterable[bytes | None], decode: Decode) -> Beginning:
@@ -89,6 +77,7 @@ class RecordSource(LogSource):
         self.shows_time = form.watermarks(self._options)
         self._log: tuple[tuple[list[LogEntry], list[SchemaChange]], Sequence[SchemaChange], History, History] | None
         self._log = None
+        self._decoded = dict[int, Sequence[tuple[list[str], Summaries]] | None]()
 
     @property
     def _stored(self) -> records.LandedState:
@@ -200,36 +189,18 @@ class RecordSource(LogSource):
         return SourceError(message, feed=self._run.feed.name, segment=segment, advice=advice)
 
     def decode(self, segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        run, taken = self._run, self._taken()
         landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
-        batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
-        wanted = wanted_records(run, self._format, batches)
-        late = {(*parse_segment(each.segment)[0], each.record_batch): each.file_index or 0 for each in segments}
-        starts = dict[PartitionBatch, tuple[int, int, int | None, int]]()
-        for number in batches:
-            seed, positions = run.signals.last_ts(number), run.signals.positions_before(number)
-            for each in (each for each in wanted if each.batch == number):
-                last_ts, watermark = positions.get(each.partition, (0, 0))
-                # Of a server's log there is one: what is read after something else comes after it.
-                last_ts = seed if self._format.transactions == "all" else last_ts
-                place = each.partition.topic, each.partition.number, number
-                starts[place] = seed, last_ts, watermark or None, late.get(place, 0)
-        new_reader = functools.partial(
-            TopicReader, run.feed.message_format, self._options, starts, taken.takes, landed_ms,
-            has_record_times=self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
-        )  # fmt: skip
-        spark = None if fits_driver([segment.size for segment in segments]) else run.spark
-        parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
-        shares = records.record_shares(run.lake, run.feed.name, wanted, parallel)
-        write = run.events.writer().write
-
-        def read(share: records.RecordShare) -> Iterator[tuple[list[str], Summaries]]:
-            reader = new_reader()
-            events = itertools.chain.from_iterable(map(reader.read, share.read()))
-            files = [*write(itertools.chain(events, reader.rest()))]
-            yield files, reader.summaries
-
-        done = run_tasks(spark, shares, read)
+        run, batches = self._run, sorted(landed)
+        done = self._decoded.pop(batches[0], None) if len(batches) == 1 else None
+        if done is None:
+            wanted = wanted_records(run, self._format, batches)
+            late = {(each.partition, each.batch): 0 for each in wanted}
+            late |= {(parse_segment(s.segment)[0], s.record_batch or 0): s.file_index or 0 for s in segments}
+            spark = None if fits_driver([segment.size for segment in segments]) else run.spark
+            parallel = 1 if spark is None else spark.sparkContext.defaultParallelism
+            shares = records.record_shares(run.lake, run.feed.name, wanted, parallel)
+            decode = self._decoder(late, landed)
+            done = run_tasks(spark, shares, lambda share: [decode(share.read())])
         run.events.commit([file for files, _ in done for file in files], segments)
         found = dict(itertools.chain.from_iterable(summaries.items() for _, summaries in done))
         for number in batches:
@@ -255,6 +226,25 @@ class RecordSource(LogSource):
             counts["others"][each.segment] -= each.count
         counted = [replace(s, **{name: counter[s.segment] for name, counter in counts.items()}) for s in segments]
         return counted, [*bad, *not_sent_before]
+
+    def _decoder(
+        self, late: Mapping[tuple[LogPartition, int], int], landed: Mapping[int, datetime.datetime]
+    ) -> Callable[[Iterator[Any]], tuple[list[str], Summaries]]:
+        """Return a decoder of partitions and batches. `late` has their `late_before`, `landed` when batches landed."""
+        run, starts = self._run, dict[PartitionBatch, tuple[int, int, int | None, int]]()
+        before = {number: (run.signals.last_ts(number), run.signals.positions_before(number)) for number in landed}
+        for (partition, number), late_before in late.items():
+            seed, positions = before[number]
+            last_ts, watermark = positions.get(partition, (0, 0))
+            # Of a server's log there is one: what is read after something else comes after it.
+            last_ts = seed if self._format.transactions == "all" else last_ts
+            starts[*partition, number] = seed, last_ts, watermark or None, late_before
+        new_reader = functools.partial(
+            TopicReader, run.feed.message_format, self._options, starts, self._taken().takes,
+            {number: round(at.timestamp() * 1000) for number, at in landed.items()},
+            has_record_times=self._has_record_times, ignores_tombstones=run.feed.policy.tombstones == "ignore",
+        )  # fmt: skip
+        return functools.partial(run.events.writer().decode, new_reader)
 
     def checkpoint_ts(self) -> int:
         """Return TiCDC's least watermark of all partitions; for other formats the last landed commit-ts, without
@@ -410,8 +400,21 @@ class Topics(RecordSource):
         return [beginning_of(each.partition, each.start, values[each.partition], decode) for each in ranges]
 
     def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
-        run, pending = self._run, self._pending()
-        landed_now, faults = records.append_records(run.lake, run.feed, lambda: run.spark, pending, batch)
+        run, pending, form, options, landed = self._run, self._pending(), self._format, self._options, None
+        append = functools.partial(records.append_records, run.lake, run.feed, lambda: run.spark, pending, batch)
+        # Messages that are read many at once are decoded as they come, where nothing is to be decoded before them.
+        if pending.records and form.column_reader(options) and not (options.claims or run.segments.undecoded(OFFSETS)):
+            known = self._stored.landed
+            late = {(each, batch): known.late_before(each, end) for each, (_, end) in pending.offsets.items()}
+            run.events.ensure()
+            try:
+                landed = append(self._decoder(late, {batch: run.landed_at}))
+            except CdcError:
+                raise
+            except Exception as error:  # noqa: BLE001 - They land whatever it is, and the next step meets it again.
+                run.log.warning("messages could not be decoded as they came: %s", error)
+        landed_now, faults, decoded = landed or append()
+        self._decoded[batch] = decoded if landed else None
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]
@@ -433,8 +436,8 @@ class Topics(RecordSource):
             pending = self._pending()
         except CdcError as error:
             return SourceStatus(error=error)
-        fault = next(iter(pending.faults), None)
-        return SourceStatus(pending_records=None if fault is not None else pending.records, error=fault)
+        faults = (*pending.faults, None)
+        return SourceStatus(pending_records=None if pending.faults else pending.records, error=faults[0])
 
 
 def batches_before(run: FeedRun, state: records.LandedState) -> list[int]:

@@ -55,6 +55,18 @@ def parse_segment(name: str) -> tuple[LogPartition, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of a partition: the offset from which it is read; a commit-ts (a TSO) that is not below the
+    changefeed's start; and, for one that is not read from its first message, the least commit-ts from which on all
+    changes are known to be read, as they come after a watermark. None for what the first messages do not show."""
+
+    partition: LogPartition
+    offset: int
+    began_at: int | None
+    complete_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class LandedTopic:
     """What the lake has of a topic: for each partition everything before an offset. `record_bytes` is the average size
     of a record in its last batch, None before the first. `behind` are the partitions that the feed's last batch did not

@@ -7,6 +7,7 @@ import tempfile
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -42,10 +43,13 @@ def rows(
     count, found = len(timestamps), list[dict[str, Any]]()
     where, nothing = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1), [None] * count
     messages = Messages(where, [*range(100, 100 + count)], timestamps, nothing, nothing, nothing)
-    for date, batch in table.RecordRows(zone, separator, 7).of(messages):
-        assert set(batch.column("feed_date").to_pylist()) == {date}
-        found += batch.to_pylist()
-    return sorted(found, key=lambda row: row["offset"])
+    files: Any = SimpleNamespace(
+        add=lambda date, dated: found.extend(row | {"feed_date": date} for row in dated.to_pylist())
+    )
+    whole, dates = table.RecordRows(zone, separator, 7).add(messages, files)
+    found.sort(key=lambda row: row["offset"])
+    assert found == whole.to_pylist() and dates == {row["feed_date"] for row in found} - {None}
+    return found
 
 
 @given(st.lists(times, min_size=1, max_size=20), st.sampled_from(ZONES))
@@ -97,8 +101,7 @@ class Log:
                     offsets, values = [each[1] for each in chunk], [each[4] for each in chunk]
                     times = [(1, each[3]) for each in chunk]
                     messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
-                    for date, rows in table.RecordRows("UTC", "day", batch).of(messages):
-                        written.add(date, rows)
+                    table.RecordRows("UTC", "day", batch).add(messages, written)
             now = self.lake.existing(system_table("f", "records"))
             commits.commit(now, table.state_of(now), {}, written.written, 0, ())
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.registry import format_of
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.records import LandedState, RecordCommits, files_before, landed_state, remove_before
 from cdc_lakehouse.lake.tables.segments import OFFSETS, Appended, Segment
 from cdc_lakehouse.pipeline import canal
@@ -168,6 +170,25 @@ def test_partition_that_comes_after_a_look_begins_at_its_first_message(
     value = message(_tidb={"commitTs": FIRST}).decode()
     topic.send([{"partition": 0, "key": None, "value": value, "timestamp": 0}])
     assert lake.run().source.first_ts() == FIRST
+
+
+def test_messages_land_and_can_be_decoded_alike_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, lake = MemoryTopic(monkeypatch), lake_in(tmp_path, source=kafka("ticdc-canal-json", "x"))
+    lake.lake.ensure_namespace(f"cdc_{lake.name}")
+    events_of(lake)
+    topic.send(
+        {"partition": n % 2, "key": None if n % 3 else "k", "value": None if n % 5 else f"é{n}", "timestamp": time}
+        for n, time in enumerate([0, 86_400_000, -1, 2**53, 1] * 4)
+    )
+    given, source = list[pa.Table](), lake.run().source
+    monkeypatch.setattr(EventWriter, "decode", lambda *of: given.append(pa.Table.from_batches(of[-1])) or 1 // 0)
+    landed = source.land().new
+    assert [each.lines for each in landed] == [10, 10]
+    with pytest.raises(ZeroDivisionError):
+        source.decode(landed)
+    for number in (0, 1):
+        as_they_came, stored = (rows.filter(pc.field("partition") == number).to_pylist() for rows in given)
+        assert as_they_came == stored and [row["offset"] for row in stored] == [*range(10)]
 
 
 # --- How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least

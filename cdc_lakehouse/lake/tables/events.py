@@ -40,6 +40,7 @@ from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats.dump import DumpContext
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.decoders.tasks import run_tasks
+from cdc_lakehouse.decoders.topic_reader import Summaries, TopicReader
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, TransientError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -82,6 +83,12 @@ class EventWriter:
         except OSError as error:  # In a task it says that it is not of the segment or the table there.
             raise warehouse_fault(error) from error
         return files.written
+
+    def decode(self, make: Callable[[], TopicReader], rows: Iterable[pa.RecordBatch]) -> tuple[list[str], Summaries]:
+        """Write the events of records; return the files, and what else is in the records."""
+        reader = make()
+        events = itertools.chain.from_iterable(map(reader.read, rows))
+        return self.write(itertools.chain(events, reader.rest())), reader.summaries
 
 
 # --- Reading ---

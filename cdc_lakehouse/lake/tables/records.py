@@ -181,8 +181,8 @@ class RecordRows:
     date_separator: DateSeparator
     batch: int
 
-    def of(self, messages: Messages) -> Iterator[tuple[str | None, pa.Table]]:
-        """Yield the rows of each feed date, with the columns of `SCHEMA`."""
+    def add(self, messages: Messages, files: lake_files.DatedFiles) -> tuple[pa.Table, set[str]]:
+        """Add the rows to files; return them, with the columns of `SCHEMA`, and their feed dates."""
         flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
         kinds, times = flat[::2], flat[1::2]
         dated = (kinds > 0) & (times >= 0) & (times < LAST_SECOND * 1000)
@@ -206,7 +206,8 @@ class RecordRows:
         }
         rows = pa.table([columns[each.name].cast(each.type) for each in ARROW_SCHEMA], schema=ARROW_SCHEMA)
         for number, date in enumerate(dates):
-            yield date, rows if len(dates) == 1 else rows.filter(pa.array(which == number))
+            files.add(date, rows if len(dates) == 1 else rows.filter(pa.array(which == number)))
+        return rows, {*filter(None, dates)}
 
     def _dates(
         self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
@@ -288,10 +289,9 @@ class RecordCommits:
         """Commit files and properties together, and a batch's ranges in the summary. Raises `ConcurrentRunError` when
         another run has landed something since `before`; the files are then deleted."""
         self._lake.on_write()
-        offsets: dict[str, dict[int, list[int]]] = {}
+        offsets = defaultdict[str, dict[int, list[int]]](dict)
         for each in segments:
-            whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
-            whole[1] = each.end
+            offsets[each.partition.topic][each.partition.number] = [each.start, each.end]
         about = {BATCH: str(batch), OFFSETS: json.dumps(offsets)} if offsets else {}
 
         def stands(now: Table) -> bool:
@@ -300,14 +300,10 @@ class RecordCommits:
         try:
             commit(table, added=files, properties=properties, summary=about, stands=stands)
         except CommitFailedException as error:
-            self.delete(table, files)
+            for file in files:
+                with contextlib.suppress(OSError):
+                    table.io.delete(lake_files.as_data_file(file).file_path)
             raise self.too_late() from error
-
-    def delete(self, table: Table, files: Iterable[str]) -> None:
-        """Delete files that no commit references or will reference."""
-        for file in files:
-            with contextlib.suppress(OSError):
-                table.io.delete(lake_files.as_data_file(file).file_path)
 
     def too_late(self) -> ConcurrentRunError:
         said = f"another run has landed what this one was to land in {self.identifier}"
@@ -315,11 +311,13 @@ class RecordCommits:
 
 
 def append_records(
-    lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], pending: Pending, batch: int
-) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError]]:
+    lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], pending: Pending, batch: int,
+    decode: Callable[[Iterator[pa.RecordBatch]], Any] = lambda records: sum(1 for _ in records),
+) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError], Sequence[Any]]:  # fmt: skip
     """Land as many of the pending offsets as a run takes as the batch with this number, which must be above all earlier
-    ones; return its segments, and the faults that limited it. When there is nothing to land, nothing is committed.
-    `spark` is only called for several tasks. Raises `ConcurrentRunError` when another run has landed something."""
+    ones; return its segments, the faults that limited it, and what `decode` makes of each task's records (columns of
+    `RECORDS`), as they come. When there is nothing to land, nothing is committed. `spark` is only called for several
+    tasks. Raises `ConcurrentRunError` when another run has landed something."""
     commits, source = RecordCommits(lake, feed.name), feed.kafka
     table = lake.load(commits.identifier)
     state = state_of(table)
@@ -328,54 +326,48 @@ def append_records(
         raise commits.too_late()
     ranges = kafka.choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
     if not ranges and state.after(pending, batch, ()) == state:
-        return (), ()
+        return (), (), ()
     lake.on_write()
     table = table or commits.create()
     rows_of = RecordRows(source.time_zone, source.date_separator, batch)
     stored, attempt = lake_files.TableFiles.of(table, lake), f"batch-{batch}-{uuid.uuid4()}"
+    late = {each: state.landed.late_before(each, end) for each, (_, end) in pending.offsets.items()}
 
     def read(
         numbered: tuple[int, kafka.RangeReader],
-    ) -> Iterator[tuple[list[LandedSegment], list[str], list[CdcError]]]:
-        """Read the ranges of the task with this number: its parts of them, the files with their records, and errors."""
-        (number, reader), records, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
+    ) -> Iterator[tuple[list[LandedSegment], list[str], list[CdcError], Any]]:
+        """Read the ranges of the task with this number; yield segments, files, errors, and what `decode` makes."""
+        (number, reader), counts, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
         dates = defaultdict[OffsetRange, set[str]](set)
+
+        def landed() -> Iterator[pa.RecordBatch]:
+            for messages in reader.messages():
+                counts[messages.range] += len(messages.offsets)
+                sizes[messages.range] += messages.size
+                rows, own_dates = rows_of.add(messages, files)
+                dates[messages.range] |= own_dates
+                yield from _records(rows, rows["batch"], pa.repeat(False, rows.num_rows)).to_batches()
+
         # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
         with record_files(stored, f"{attempt}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
-            for messages in reader.messages():
-                records[messages.range] += len(messages.offsets)
-                sizes[messages.range] += messages.size
-                for date, rows in rows_of.of(messages):
-                    files.add(date, rows)
-                    dates[messages.range] |= set() if date is None else {date}
+            decoded = decode(landed())
         found = [
-            LandedSegment(each.partition, each.start, end, records[each], sizes[each], tuple(sorted(dates[each])))
-            for each, end in reader.ends.items()
+            LandedSegment(of.partition, of.start, end, counts[of], sizes[of], (*sorted(dates[of]),), late[of.partition])
+            for of, end in reader.ends.items()
+            if end > of.start
         ]
-        yield found, files.written, reader.faults
+        yield found, files.written, reader.faults, decoded
 
     split = kafka.split_ranges(ranges, state.landed, lambda: spark().sparkContext.defaultParallelism)
     shares = [*enumerate(kafka.RangeReader(source, group) for group in split)]
     groups = run_tasks(spark() if len(shares) > 1 else None, shares, read)
-    segments: list[LandedSegment] = []
-    surplus: set[int] = set()  # Groups with a part that follows an incomplete part.
-    parts_read = [(found, number) for number, (of_group, _, _) in enumerate(groups) for found in of_group]
-    parts_read.sort(key=lambda each: (each[0].partition, each[0].start))
-    for partition, parts in itertools.groupby(parts_read, key=lambda each: each[0].partition):
-        start, end = pending.offsets[partition]
-        late_before = state.landed.late_before(partition, end)
-        for found, number in parts:
-            if found.start > start:
-                surplus.add(number)
-            elif found.end > found.start:
-                segments.append(replace(found, late_before=late_before))
-                start = found.end
-    commits.delete(table, (file for number in surplus for file in groups[number][1]))
-    files = [file for number, (_, own, _) in enumerate(groups) if number not in surplus for file in own]
+    segments = sorted((each for found, *_ in groups for each in found), key=lambda each: each.partition)
     after = state.after(pending, batch, tuple(segments))
     if after != state:
+        files = [file for _, own, *_ in groups for file in own]
         commits.commit(table, state, after.as_properties(), files, batch, segments)
-    return tuple(segments), [*{str(fault): fault for _, _, faults in groups for fault in faults}.values()]
+    faults = {str(fault): fault for _, _, of_group, _ in groups for fault in of_group}
+    return tuple(segments), [*faults.values()], [decoded for *_, decoded in groups]
 
 
 # Read records in tasks.
@@ -525,11 +517,12 @@ def _read(rows: pa.Table, wanted: Sequence[PartitionRecords]) -> pa.Table:
     order = np.argsort(at, kind="stable")
     if len(at) != rows.num_rows or (np.diff(at[order]) != 1).any():
         rows = rows.take(pa.array(at[order]))
-    columns = {name: rows.column(name) for name in _READ} | {
-        "time_ms": pc.divide(rows.column("timestamp").cast(pa.int64()), 1000),
-        "batch": pa.array(batches[order], pa.int64()),
-        "is_before": pa.array(is_before[order], pa.bool_()),
-    }
+    return _records(rows, pa.array(batches[order], pa.int64()), pa.array(is_before[order], pa.bool_()))
+
+
+def _records(rows: pa.Table, batches: Any, is_before: pa.Array) -> pa.Table:
+    columns = {name: rows.column(name) for name in _READ} | {"batch": batches, "is_before": is_before}
+    columns["time_ms"] = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
     return pa.table({each.name: columns[each.name].cast(each.type) for each in RECORDS}, schema=RECORDS)
 
 
