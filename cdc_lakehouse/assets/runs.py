@@ -198,17 +198,17 @@ def delete_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
 
 def make_log_file(instance: dg.DagsterInstance, run_id: str) -> None:
     """Make the file that SQLite's storage has for each run, in one transaction, with the tables of that of all runs.
-    Dagster makes one table after the other, and looks through its migrations for both files."""
+    Dagster makes one table after the other: it does where this fails, as where another process makes the file."""
     storage: Any = instance.event_log_storage
     if hasattr(storage, "path_for_shard"):
-        index, log = (sqlite3.connect(storage.path_for_shard(name), timeout=30) for name in ("index", run_id))
-        with contextlib.closing(index), contextlib.closing(log):
+        index, log = (sqlite3.connect(storage.path_for_shard(name)) for name in ("index", run_id))
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(index), contextlib.closing(log):
             tables = [sql for (sql,) in index.execute("SELECT sql FROM sqlite_schema WHERE sql > ''")]
             version = index.execute("SELECT version_num FROM alembic_version").fetchone()
             log.executescript(";".join(["PRAGMA journal_mode = WAL", "BEGIN", *tables]))
             log.execute("INSERT INTO alembic_version VALUES (?)", version)
             log.commit()
-        storage._initialized_dbs |= {"index", run_id}
+            storage._initialized_dbs |= {"index", run_id}
 
 
 @contextlib.contextmanager

@@ -452,6 +452,7 @@ def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> N
         (own,), (made,) = (list(tmp_path.rglob(f"{name}.db")) for name in (run, "made"))
         form = "SELECT sql FROM sqlite_schema WHERE sql > ''", "SELECT * FROM alembic_version", "PRAGMA journal_mode"
         assert [stored(made, each) for each in form] == [stored(own, each) for each in form]
+        runs.make_log_file(instance, "made")  # Another process has made it: it stays as it is.
         with runs.stored_at_once(instance):
             for moment in (0.0, 1.0, 2.0):
                 instance.handle_new_event(dg.EventLogEntry(None, 20, "said", "made", moment, None, None, None))

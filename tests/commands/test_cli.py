@@ -106,10 +106,9 @@ def test_status_and_run_with_nothing_new_load_nothing_heavy(lake: TestLake, monk
 
 
 def test_program_calls_exit_handlers_flushes_and_ends_with_the_code() -> None:
-    called = "cli.main = lambda: (atexit.register(print, 'handled', end=''), sys.exit(3))\ncli.program()"
-    program = f"import atexit, sys\nfrom cdc_lakehouse import cli\n{called}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "handled", "")
+    text = "import atexit, sys, cdc_lakehouse.cli as c\nc.main = lambda: atexit.register(print, 3) and sys.exit(3)\n"
+    done = subprocess.run([sys.executable, "-c", f"{text}c.program()"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "3\n", "")
 
 
 def test_names_are_completed_without_loading_commands() -> None:
