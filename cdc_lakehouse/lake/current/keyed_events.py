@@ -425,24 +425,18 @@ def keys_changed_above(
     if reader is None:
         return
     types = [column.type for column, _ in key]
-    wanted = pa.table([*zip(*names, strict=True)], ["schema_name", "table_name"])
     values = ", ".join(f"{value_parsing.value(f't{n}', kind, value_format)} AS v{n}" for n, kind in enumerate(types))
     parts = [
         in_row(value_text(f"v{n}", source_type, value_format.type_of(types[n]), value_format), form)
         for n, (_, source_type) in enumerate(key)
         if (form := FORMS.get(source_type.name)) is not None
     ]
-    paths = (text_literal(_pointer(column.name)) for column, _ in key)
-    texts = ", ".join(f"json_extract_string(image, {path}) AS t{n}" for n, path in enumerate(paths))
-    images = (
-        "SELECT unnest([before, after]) AS image FROM events SEMI JOIN wanted USING (schema_name, table_name) "
-        f"WHERE commit_ts > {commit_ts}"
-    )
-    of_keys = f"SELECT {texts} FROM ({images}) WHERE image IS NOT NULL"
-    query = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM ({of_keys}))"
-    for events in reader.read(names, commit_ts + 1, END_TS):
-        for part in sql.slices(events):
-            yield from sql.query(query, events=part, wanted=wanted).column("digest").to_pylist()
+    texts = ", ".join(f"key[{n}] AS t{n - 1}" for n in range(1, 1 + len(key)))
+    statement = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM (SELECT {texts} FROM keyed))"
+    between, columns = (row_stage(commit_ts + 1) - 1, row_stage(END_TS)), tuple((each.name, None) for each, _ in key)
+    spans = [KeyedSpan(0, 0, *name, *between, columns) for name in {*names}]
+    for events in read_keyed_events(reader, spans):
+        yield from query(statement, keyed=events.select(["key"])).column("digest").to_pylist()
 
 
 BLOCKS: Final = pa.schema(
