@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -364,3 +365,88 @@ def test_files_of_a_table_are_those_of_its_snapshot(tmp_path: Path) -> None:
     table.append(pa.table({"a": [1], "b": ["x"]}))
     with pytest.raises(StoredFormError, match="partitioned"):
         files.live_files(table)
+
+
+def test_deletes_of_a_snapshot_are_those_of_its_data_files(tmp_path: Path) -> None:
+    """In manifests of any writer: the data file is named, or is both bounds of `file_path`."""
+    catalog = InMemoryCatalog("test", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema_of(a="long"))
+    table.append(pa.table({"a": [1]}))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+
+    def live(*entries: dict[str, Any], **options: Any) -> dict[str, files.StoredFile]:
+        _write_avro(tmp_path / "m", [{"status": 1} | each for each in entries])
+        _write_avro(
+            tmp_path / "list", [{"manifest_path": str(tmp_path / "m"), "partition_spec_id": 0, "added_snapshot_id": 7}]
+        )
+        of = snapshot.model_copy(update={"manifest_list": str(tmp_path / "list")})
+        return {file.path: file for file in files.live_files(table, snapshot=of, **options)}
+
+    data = [_entry(name, "parquet", 0) for name in "abcd"]
+    vector = _entry("v", "puffin", 1, referenced_data_file="a", content_offset=4, content_size_in_bytes=9)
+    named, bounded, gone = (
+        _entry("n", "parquet", 1, referenced_data_file="b"),
+        _entry("m", "PARQUET", 1, lower_bounds=_path("b"), upper_bounds=_path("b")),
+        _entry("g", "puffin", 1, referenced_data_file="x", content_offset=4, content_size_in_bytes=9),
+    )
+    dangling = list[str]()
+    removed = {**_entry("r", "parquet", 1, referenced_data_file="c"), "status": 2}
+    found = live(*data[:3], {**data[3], "status": 2}, vector, named, bounded, gone, removed, dangling=dangling)
+    assert {path: [(each.path, each.place) for each in file.deletes] for path, file in found.items()} == {
+        "a": [("v", (4, 9))], "b": [("n", None), ("m", None)], "c": []
+    }  # fmt: skip
+    told = {"spec-id": 0, "content": "position-deletes", "partition": [], "file-size-in-bytes": 50, "record-count": 3}
+    (deletes,), (content_file,) = found["a"].deletes, dangling
+    assert json.loads(deletes.content_file) == told | {
+        "file-path": "v", "file-format": "puffin", "referenced-data-file": "a", "content-offset": 4,
+        "content-size-in-bytes": 9,
+    }  # fmt: skip
+    assert (deletes.cardinality, json.loads(content_file)["file-path"]) == (3, "g")
+    (of_positions, _) = found["b"].deletes
+    assert json.loads(of_positions.content_file) == told | {
+        "file-path": "n", "file-format": "parquet", "referenced-data-file": "b"
+    }  # fmt: skip
+    assert (live(*data, added_by=[8]), [*live(data[0], {**data[1], "status": 0}, added_by=[7])]) == ({}, ["a"])
+    for entries, why in (
+        ([vector, _entry("n", "parquet", 1, referenced_data_file="a")], r"vector and other deletes \(v\)"),
+        ([_entry("e", "parquet", 2, referenced_data_file="a")], r"by position.*\(e\)"),
+        ([_entry("o", "orc", 1, referenced_data_file="a")], r"by position.*\(o\)"),
+        ([_entry("w", "puffin", 1, content_offset=4, content_size_in_bytes=9)], r"one data file \(w\)"),
+        ([_entry("t", "parquet", 1, lower_bounds=_path("a"), upper_bounds=_path("b"))], r"one data file \(t\)"),
+        ([_entry("u", "parquet", 1)], r"one data file \(u\)"),
+    ):
+        with pytest.raises(StoredFormError, match=rf"n\.t has been changed by another writer: .*{why}"):
+            live(*data, *entries)
+
+
+def _path(name: str) -> list[dict[str, Any]]:
+    return [{"key": files.DATA_FILE.field_id, "value": name.encode()}]
+
+
+def _entry(path: str, file_format: str, content: int, **fields: Any) -> dict[str, Any]:
+    sizes = {"record_count": 3, "file_size_in_bytes": 50, "partition": {}}
+    return {"data_file": {"file_path": path, "file_format": file_format, "content": content, **sizes, **fields}}
+
+
+def _write_avro(path: Path, records: list[dict[str, Any]]) -> None:
+    """A manifest, or a list of manifests. What a record leaves out is null."""
+    bound = _record("bound", {"key": "int", "value": "bytes"})
+    data_file = {
+        **dict.fromkeys(("file_path", "file_format", "referenced_data_file"), "string"),
+        **dict.fromkeys(("content", "record_count", "file_size_in_bytes"), "long"),
+        **dict.fromkeys(("content_offset", "content_size_in_bytes"), "long"),
+        "partition": _record("partition", {}),
+        "lower_bounds": {"type": "array", "items": bound},
+        "upper_bounds": {"type": "array", "items": "bound"},
+    }
+    types = dict.fromkeys(("status", "partition_spec_id", "added_snapshot_id"), "long")
+    with path.open("wb") as file:
+        every = {**types, "manifest_path": "string", "data_file": _record("data_file", data_file)}
+        fastavro.writer(file, _record("entry", every), records)
+
+
+def _record(name: str, types: dict[str, Any]) -> dict[str, Any]:
+    fields = [{"name": each, "type": ["null", type]} for each, type in types.items()]
+    return {"name": name, "type": "record", "fields": fields}
