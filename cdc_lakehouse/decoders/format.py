@@ -22,6 +22,9 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """The size of the largest message that is read, in bytes. Brokers accept 1 MB by default; few are set to as much as
 this."""
 
+PIECE: Final = 8 * 1024 * 1024
+"""In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
+
 Row = dict[str, str | None]
 """The texts of a row's values by column, None for NULL."""
 

@@ -265,22 +265,13 @@ def parsed(
 ) -> list[Any]:
     """Parse a text into columns, arrays of bytes; with `blank`, empty lines are ignored. Raises ArrowInvalid."""
     names = [str(number) for number in range(width)]
-    table = csv.read_csv(
-        pa.py_buffer(text),
-        csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False),
-        csv.ParseOptions(
-            delimiter=separator.decode(),
-            quote_char=quote.decode() or False,
-            newlines_in_values=bool(quote),
-            ignore_empty_lines=blank,
-        ),
-        csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary()),
-            null_values=[null],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
+    read = csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
+    parse = csv.ParseOptions(delimiter=separator.decode(), newlines_in_values=bool(quote), ignore_empty_lines=blank)
+    parse.quote_char = quote.decode() or False
+    types = dict.fromkeys(names, pa.binary())
+    convert = csv.ConvertOptions(column_types=types, null_values=[null], strings_can_be_null=True)
+    convert.quoted_strings_can_be_null = False
+    table = csv.read_csv(pa.py_buffer(text), read, parse, convert)
     return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
 
 
@@ -364,13 +355,9 @@ class TextReader(Reader):
         self._records = StrictReader(notation)
         special = (notation.quote[:1], notation.separator[:1], b"'", b'"', BACKSLASH)
         self._letters = {byte: byte for byte in special if byte} | MYSQL_ESCAPES
-        self._is_known_to_arrow = (
-            table.width > 0
-            and (not notation.quote or is_plain(notation.quote))
-            and not (
-                notation.backslash_escapes and any(BACKSLASH + letter in notation.null for letter in self._letters)
-            )
-        )
+        escapes = [BACKSLASH + letter for letter in self._letters if notation.backslash_escapes]
+        self._is_known_to_arrow = table.width > 0 and (not notation.quote or is_plain(notation.quote))
+        self._is_known_to_arrow &= not any(escape in notation.null for escape in escapes)
         self._has_raw_ends = bool(notation.quote) and not notation.has_escapes
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:

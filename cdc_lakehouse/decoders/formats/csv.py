@@ -34,7 +34,7 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems, text
 from cdc_lakehouse.decoders.arrow import Mask, Positions, pc
 from cdc_lakehouse.decoders.event_schema import DECODED, most_rows, row_images
-from cdc_lakehouse.decoders.format import FileContext, Sample
+from cdc_lakehouse.decoders.format import PIECE, FileContext, Sample
 from cdc_lakehouse.decoders.text import BACKSLASH, LINE_ENDS, Cells, NotUsualError, StrictReader, Table, TextReader
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import TextNotation
@@ -104,17 +104,13 @@ class CsvTable(Table):
         texts = [column.cast(pa.string()) for column in cells]
         leading = [column.fill_null(self._null) for column in texts[: self._leading]]
         commit_ts = leading[COMMIT_TS].cast(pa.int64())
-        checks = [
-            pc.all(pc.is_in(leading[OP], _OPERATIONS)),
-            pc.all(pc.ascii_is_decimal(leading[COMMIT_TS])),
-            pc.all(pc.greater(commit_ts, BEGINNING)),
-            pc.all(pc.less(commit_ts, self._end_ts)),
-        ]
+        checks = [pc.is_in(leading[OP], _OPERATIONS), pc.ascii_is_decimal(leading[COMMIT_TS])]
+        checks += [pc.greater(commit_ts, BEGINNING), pc.less(commit_ts, self._end_ts)]
         rows = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
         if self.old_value:
-            checks.append(pc.all(pc.is_in(leading[IS_UPDATE], _TRUTHS)))
+            checks.append(pc.is_in(leading[IS_UPDATE], _TRUTHS))
             rows.append(pc.equal(leading[IS_UPDATE], "true"))
-        if not all(check.as_py() for check in checks):
+        if not all(pc.all(check).as_py() for check in checks):
             raise NotUsualError
         return [*rows, *texts[self.width - self._columns :]]
 
@@ -150,9 +146,8 @@ def _events(
         parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
         value = pc.if_else(foreign, pc.binary_join_element_wise(*parts).cast(pa.binary()), value)
         problem = pc.if_else(foreign, problems.WRONG_TABLE, problem)
-        op, commit_ts, before, after = (
-            pc.if_else(foreign, pa.scalar(None, column.type), column) for column in (op, commit_ts, before, after)
-        )
+        decoded = (op, commit_ts, before, after)
+        op, commit_ts, before, after = (pc.if_else(foreign, pa.scalar(None, each.type), each) for each in decoded)
     found = [pa.array(events + line), op, commit_ts, before, after, problem, value, strict]
     return pa.RecordBatch.from_arrays(found, schema=DECODED)
 
@@ -161,11 +156,7 @@ def _mask(values: pa.Array) -> Mask:
     return values.fill_null(False).to_numpy(zero_copy_only=False)
 
 
-_PIECE: Final = 8 * 1024 * 1024
-"""Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
-
-
-def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
+def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE) -> Iterator[pa.RecordBatch]:
     """Decode a file, which comes in parts that are cut anywhere, into batches of `DECODED` of some ten megabytes and at
     most 65,536 rows. `piece` is the number of bytes that are read at a time."""
     options, names = context.csv, context.columns
@@ -180,9 +171,8 @@ def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = _PIECE)
             break
     # An UPDATE needs two rows.
     limit, line, held = max(2, most_rows(names)), 2 if header else 1, None
-    for found in text.read_rows(
-        TextReader(notation, fields, problems.NOT_CSV), itertools.chain([head[at:]], parts), piece
-    ):
+    reader = TextReader(notation, fields, problems.NOT_CSV)
+    for found in text.read_rows(reader, itertools.chain([head[at:]], parts), piece):
         rows = found.batch if held is None else pa.concat_batches([held, found.batch])
         start, held = 0, None
         while start < rows.num_rows:
@@ -245,11 +235,8 @@ def detect_csv(samples: Sequence[Sample]) -> tuple[dict[str, Any], list[str]]:
     for sample in samples:
         found = options_of(sample.head, sample.table, sample.database)
         if found is not None and not found["include-commit-ts"]:
-            raise SourceError(
-                "the csv rows have no commit-ts, and so no order",
-                segment=sample.path,
-                advice="set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh",
-            )
+            advice = "set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh"
+            raise SourceError("the csv rows have no commit-ts, and so no order", segment=sample.path, advice=advice)
         options = {**(found or {}), **options}
     unsure = ["csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex"]
     if not options:

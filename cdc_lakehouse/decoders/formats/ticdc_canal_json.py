@@ -50,15 +50,13 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, batch_of, cut, pc, where
 from cdc_lakehouse.decoders.event_schema import BATCH_ROWS, DECODED, image_of, image_text
-from cdc_lakehouse.decoders.format import FileContext, Format, Options, Row, RowShape, UsualRows, present
+from cdc_lakehouse.decoders.format import PIECE, FileContext, Format, Options, Row, RowShape, UsualRows, present
 from cdc_lakehouse.decoders.formats.canal_json import READER, Flat, FlatRows, origin_of, parts_of
 from cdc_lakehouse.decoders.json_object import OPS, JsonObject, JsonReader, NotJsonError, read_message
 from cdc_lakehouse.errors import SourceError
 
 # Splitting of a text file into pieces of whole lines, without copying the bytes.
 
-PIECE: Final = 8 * 1024 * 1024
-"""In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _LF, _CR = b"\n\r"
 
 
@@ -122,7 +120,7 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
 # Rows and objects of types, whose values are not nested.
 
 _QUOTE, _BACKSLASH, _SPACE = b'"\\ '
-_VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
+_VALUE: Final = re.compile(rb'"[^"]++":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
 _ROW_FORMS: Final = 8
 """The maximum number of forms of a file: each column that may be NULL can double it."""
@@ -149,23 +147,34 @@ class RowForm:
         # It matches `_USUAL_ROW`.
         ends = [place for value in _VALUE.finditer(row) if value[1] is not None for place in value.span(1)]
         around = [row[start:stop] for start, stop in zip([0, *ends[1::2]], [*ends[0::2], len(row)], strict=True)]
-        self._around = [np.void(part) for part in around]
-        self._quotes_of = [part.count(b'"') for part in around]
         self.quotes = row.count(b'"')
         self.names: tuple[str, ...] = tuple(msgspec.json.decode(row))
+        # Each begins with a quote but the first, which has one behind its brace. They are compared by words of eight
+        # bytes, which lie in the row whatever its texts are: together they are not shorter.
+        self._words: list[tuple[int, int, np.uint64, np.uint64]] = []
+        quote, at, left = 0, -1, sum(map(len, around))
+        for part in around:
+            padded = [bytes(8) + each + bytes(8) for each in (part, b"\xff" * len(part))]
+            for first in range(0, len(part), 8):
+                begin = min(first, left - 8)
+                word, mask = (np.frombuffer(each, np.uint64, 1, 8 + begin)[0] for each in padded)
+                self._words.append((quote, at + begin, word, mask))
+            self._end = quote, at + len(part)
+            quote, at, left = quote + part.count(b'"'), 0, left - len(part)
 
-    def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Positions:
-        """Return the numbers of the rows of this form. `quotes` has the positions of each row's quotes."""
-        rows: Positions = np.arange(len(starts))
-        begins, ends, behind = starts, starts, 0
-        for around, count in zip(self._around, self._quotes_of, strict=True):
-            fits = begins + around.itemsize <= stops[rows]
-            rows, begins = rows[fits], begins[fits]
-            same = texts_at(text, begins, around.itemsize) == around
-            rows, ends, behind = rows[same], begins[same] + around.itemsize, behind + count
-            if behind < self.quotes:
-                begins = quotes[rows, behind]  # It ends the text.
-        return rows[ends == stops[rows]]
+    def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Mask:
+        """Return which rows have this form. `quotes` has the positions of each row's quotes, as many as the form's."""
+        words: Any = np.ndarray(max(len(text) - 7, 0), np.uint64, text, strides=(1,))
+        same: Mask = (quotes[:, 0] == starts + 1) & (quotes[:, self._end[0]] + self._end[1] == stops)
+        for quote, at, word, mask in self._words:
+            places = quotes[:, quote] + at
+            if places.min(initial=0) < 0 or places.max(initial=-1) >= len(words):
+                inside = (places >= 0) & (places < len(words))
+                same &= inside
+                places[~inside] = 0
+            if len(words):
+                same &= (words[places] ^ word) & mask == 0
+        return same
 
 
 def read_rows(rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
@@ -174,7 +183,6 @@ def read_rows(rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
     text, starts, stops = places_of(rows)
     of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
-    first, behind = np.searchsorted(quotes, starts), np.searchsorted(quotes, stops)
     left: Mask = np.ones(len(rows), bool)
     try:
         rows.cast(pa.string())
@@ -194,15 +202,25 @@ def read_rows(rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
                 continue
             forms.append(RowForm(row))
         form = forms[number]
-        same = np.flatnonzero(left & (behind - first == form.quotes))
-        own = quotes[first[same, None] + np.arange(form.quotes)]
-        same = same[form.matches(text, starts[same], stops[same], own)]
+        same, own = with_quotes(quotes, form.quotes, starts, stops)
+        same = same[form.matches(text, starts[same], stops[same], own) & left[same]]
         of_form[same], left[same] = number, False
         number += 1
     sound = of_form >= 0
     others = ~sound
     sound[others] = are_flat(where(rows, others), ROWS)
     return sound, of_form
+
+
+def with_quotes(quotes: Positions, count: int, starts: Positions, stops: Positions) -> tuple[Positions, Positions]:
+    """Return the numbers of the rows that have `count` of the quotes, and a row of these quotes for each of them."""
+    if len(quotes) == len(starts) * count:
+        of_row = quotes.reshape(-1, count)
+        if (of_row[:, 0] >= starts).all() and (of_row[:, -1] < stops).all():  # All rows have, as is usual.
+            return np.arange(len(starts)), of_row
+    first = np.searchsorted(quotes, starts)
+    rows = np.flatnonzero(np.searchsorted(quotes, stops) - first == count)
+    return rows, quotes[first[rows, None] + np.arange(count)]
 
 
 def are_flat(objects: pa.Array, flat: FlatKind) -> Mask:
@@ -244,14 +262,10 @@ def is_utf8(text: bytes) -> bool:
 
 def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
     """Return the `width` bytes at each position, as one row for each."""
-    return texts_at(text, places, width).view(np.uint8).reshape(len(places), width)
-
-
-def texts_at(text: Bytes, places: Positions, width: int) -> np.ndarray[Any, np.dtype[np.void]]:
-    """Return the `width` bytes at each position as one value, which is compared with another in one step."""
     if not len(places):
-        return np.zeros(0, f"V{width}")
-    return np.ndarray(len(text) - width + 1, f"V{width}", text, strides=(1,))[places]
+        return np.zeros((0, width), np.uint8)
+    found = np.ndarray(len(text) - width + 1, f"V{width}", text, strides=(1,))[places]
+    return found.view(np.uint8).reshape(len(places), width)
 
 
 def places_of(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
@@ -298,38 +312,40 @@ class Fixed:
         found = [*_TYPES.finditer(text)]
         self.types = [slice(*each.span(1)) for each in found]
         self.kinds = [ROWS if each[0].startswith(b'"my') else NUMBERS for each in found]
-        is_fixed: Mask = np.ones(self.width, bool)
-        for types in self.types:
-            is_fixed[types] = False
-        numbers = [found.span() for found in _NUMBER.finditer(text) if is_fixed[found.start()]]
-        self._is_digit: Mask = np.zeros(self.width, bool)
-        for first, end in numbers:
-            self._is_digit[first:end] = True
-        # Eight bytes at a time; the last ones may overlap those before. Neither head nor tail is shorter.
-        mask = np.where(is_fixed & ~self._is_digit, 0xFF, 0).astype(np.uint8).tobytes()
-        firsts = [*range(0, self.width - 8, 8), self.width - 8]
-        words = [(first, *(np.frombuffer(each, np.uint64, 1, first)[0] for each in (text, mask))) for first in firsts]
-        self._words = [(first, word, fixed) for first, word, fixed in words if fixed]
-        self._first_digits = [first for first, _ in numbers]
+        numbers = (slice(*number.span()) for number in _NUMBER.finditer(text))
+        self._numbers = [each for each in numbers if not any(of.start < each.start < of.stop for of in self.types)]
 
     def probe(self) -> bytes:
         """Return the text with other digits and types."""
-        other = np.frombuffer(self._bytes.tobytes().translate(_OTHER_DIGITS), np.uint8)
-        text = np.where(self._is_digit, other, self._bytes).tobytes()
+        text = self._bytes.tobytes()
+        for number in self._numbers:
+            text = text[: number.start] + text[number].translate(_OTHER_DIGITS) + text[number.stop :]
         for types in reversed(self.types):
             text = text[: types.start] + _NO_TYPES + text[types.stop :]
         return text
 
-    def matches(self, text: Bytes, places: Positions) -> Mask:
-        found = texts_at(text, places, self.width)
-        differing: Any = np.zeros(len(places), np.uint64)
-        for first, word, fixed in self._words:
-            differing |= (found.getfield(np.uint64, first) ^ word) & fixed
-        same: Mask = differing == 0
-        found = found.view(np.uint8).reshape(len(places), self.width)
-        # Unsigned bytes wrap around: a value below 0 is far above 9.
-        same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
-        return same & (found[:, self._first_digits] != _ZERO).all(axis=1)
+    def matches(self, text: Bytes, places: Positions) -> tuple[Mask, Mask]:
+        """Return which texts are like this one, and which have its types too."""
+        found = pieces(text, places, self.width)
+        same: Mask = np.ones(len(found), bool)
+        for number in self._numbers:
+            # Unsigned bytes wrap around: a value below 0 is far above 9.
+            digits = found[:, number] - _ZERO
+            if digits.max(initial=0) > 9:
+                same &= (digits <= 9).all(axis=1)
+            same &= digits[:, 0] > 0
+            found[:, number] = self._bytes[number]
+        with_types = same & self._are(found)
+        if not self.types or with_types.all():
+            return with_types, with_types
+        for types in self.types:
+            found[:, types] = self._bytes[types]
+        return same & self._are(found), with_types
+
+    def _are(self, found: Bytes) -> Mask:
+        texts: Any = pa.Array.from_buffers(pa.binary(self.width), len(found), [None, pa.py_buffer(found)])
+        own = pa.scalar(self._bytes.tobytes(), texts.type)
+        return pc.equal(texts, own).to_numpy(zero_copy_only=False)
 
 
 @dataclass(frozen=True)
@@ -374,6 +390,8 @@ class Form:
         before, after = (new, None) if change.op == "D" else (old, new)
         types = change.types if form._types_at is None else image_of(_NO_TYPES)
         expected = structs.replace(change, before=before, after=after, types=types)
+        if not all(kind.reader.usual(head[at]) for at, kind in zip(form.head.types, form.head.kinds, strict=True)):
+            return None
         return form if event_of(probe, None, END_TS) == (int(other_tail[digits]), expected) else None
 
     @property
@@ -381,17 +399,19 @@ class Form:
         """The position of the columns' types in the head; None where they are the same in all lines."""
         return next((at for at, kind in zip(self.head.types, self.head.kinds, strict=True) if kind is ROWS), None)
 
-    def matches(self, lines: Lines) -> Mask:
-        """Return which lines have this form."""
-        found: Mask = lines.stops - lines.starts > self.head.width + self.tail.width
+    def matches(self, lines: Lines) -> tuple[Positions, Mask]:
+        """Return which lines have this form, and which of those have its types too."""
+        which = np.flatnonzero(lines.stops - lines.starts > self.head.width + self.tail.width)
+        same: Mask = np.ones(len(which), bool)
         # The end of the head rules out most lines of another form.
         for part, places in (
             (self.head_end, lines.starts + self.head.width - self.head_end.width),
             (self.tail, lines.stops - self.tail.width),
             (self.head, lines.starts),
         ):
-            found[found] = part.matches(lines.text, places[found])
-        return found
+            same, with_types = part.matches(lines.text, places[which])
+            which, same = which[same], with_types[same]
+        return which, same
 
     def _shapes(self, lines: Lines, row_forms: Positions, rows: pa.Array) -> tuple[list[RowShape], Positions]:
         """Return the shapes of rows, and the number of each row's. `row_forms` are their forms, -1 for none."""
@@ -409,25 +429,26 @@ class Form:
         pairs = ((types[number // len(names)], of_number[number % len(names)]) for number in distinct.tolist())
         return [RowShape(change.database, change.table, change.op, of, each, change.key) for each, of in pairs], which
 
-    def rows(self, lines: Lines, end_ts: int) -> UsualRows:
+    def rows(self, lines: Lines, with_types: Mask, end_ts: int) -> UsualRows:
         """Return the rows of lines that match and have no irregularity, nor a commit-ts at or above `end_ts`."""
-        digits = pieces(lines.text, lines.stops - self.tail.width, self.tail.width)[:, self.commit_ts]
+        at, stop, odd = self.commit_ts.start, self.commit_ts.stop, ~with_types
+        digits = pieces(lines.text, lines.stops - self.tail.width + at, stop - at)
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
         read: Mask = (commit_ts > BEGINNING) & (commit_ts < end_ts)
-        for types, kind in zip(self.head.types, self.head.kinds, strict=True):
-            objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
+        for types, kind in zip(self.head.types, self.head.kinds, strict=True) if odd.any() else ():
+            starts = lines.starts[odd]
+            objects = cut(lines.text, starts + types.start, starts + types.stop).dictionary_encode()
             sound: Mask = np.zeros(len(objects.dictionary), bool)
             if len(sound) > _FEW_TYPES:
                 sound = have_known_entries(objects.dictionary, kind, self.entries[kind])
             sound[~sound] = are_flat(where(objects.dictionary, ~sound), kind)
-            read &= sound[objects.indices.to_numpy()]
+            read[odd] &= sound[objects.indices.to_numpy()]
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
             text, starts, stops = places_of(rows)
             # By its rarest byte: a search for the whole takes as long as all else together.
             found = np.flatnonzero(text[: 1 - len(_BETWEEN_ROWS)] == _BETWEEN_ROWS[0])
-            found = found[text[found + 1] == _BETWEEN_ROWS[1]]
             found = found[(pieces(text, found, len(_BETWEEN_ROWS)) == [*_BETWEEN_ROWS]).all(axis=1)]
             # Where it is missing, both images are wrong, but such lines are not read.
             between = np.append(found, len(text))[np.searchsorted(found, starts)]
@@ -441,7 +462,7 @@ class Form:
         for image in images:
             sound, of_form = read_rows(where(image, read), self.row_forms)
             read[read], row_forms = sound, of_form[sound]
-        images = [where(image, read).cast(pa.string()) for image in images]
+        images = [where(image, read).view(pa.string()) for image in images]  # They are UTF-8.
         nothing = pa.nulls(len(images[0]), pa.string())
         before, after = (images[0], nothing) if self.change.op == "D" else ([nothing, *images][-2], images[-1])
         lines = lines.taken(read)
@@ -472,12 +493,12 @@ class Forms:
                     continue
                 self._forms.append(form)
             form = self._forms[number]
-            of_form = form.matches(lines)
-            if of_form.any():
-                rows = form.rows(lines.taken(of_form), end_ts)
+            of_form, with_types = form.matches(lines)
+            if len(of_form):
+                rows = form.rows(lines.taken(of_form), with_types, end_ts)
                 if len(rows.places):
                     yield rows
-                lines = lines.taken(~of_form)
+                lines = lines.taken(np.delete(np.arange(len(lines.numbers)), of_form))
             number += 1
 
 
