@@ -512,10 +512,19 @@ def row_event(
 
 
 def keyed(events: Sequence[dict[str, Any]], *spans: keyed_events.KeyedSpan) -> list[dict[str, Any]]:
-    """Keyed events, which are the same where Python reads the images, as it does with large ones."""
-    found = keyed_events.KeyedSpans(spans).keyed(pa.Table.from_pylist(list(events), _CHANGES))
+    """Keyed events, the same where Python reads the images, as it does with large ones, and where the texts in
+    all columns of the first image are read, too."""
+    changes = pa.Table.from_pylist(list(events), _CHANGES)
+    found = keyed_events.KeyedSpans(spans).keyed(changes)
     with patch.object(keyed_events, "LARGE_IMAGE", -1):
-        assert keyed_events.KeyedSpans(spans).keyed(pa.Table.from_pylist(list(events), _CHANGES)).equals(found)
+        assert keyed_events.KeyedSpans(spans).keyed(changes).equals(found)
+    columns = {*json.loads(next((each["after"] for each in events), None) or "{}")}
+    version = replace(AVB, columns=tuple(replace(AVB.columns[0], name=name) for name in columns))
+    own = [replace(span, version=version) for span in spans]
+    texts = keyed_events.KeyedSpans(own).keyed(changes)
+    assert texts.select(found.column_names).equals(found)
+    for row in texts.to_pylist() if texts.schema != found.schema else ():
+        assert json.loads(row["image"]) == {name: row[f"{product.TEXT_OF}{name}"] for name in columns}
     assert found.schema == keyed_events.KEYED_EVENTS
     return found.to_pylist()
 
@@ -568,6 +577,9 @@ _TWO: Final = [keyed_events.KeyedSpan(0, 3, "d", "t", 0, 100, (("a", None), ("b"
 @example([("U", {"a": "2"}, {"a": "1", "b": None}, 9, "t", False), ("D", {"a": "1"}, None, 10, "t", True),
           ("U", {"b": "2"}, {"a": "1", "b": "3"}, 9, "t", False), ("U", {}, {"a": "1"}, 9, "t", False)],
          _TWO)  # fmt: skip
+@example(
+    [("I", None, {"a": "1", "b": '"\\😀'}, 9, "t", False), ("I", None, {"b": None, "a": "2"}, 9, "t", False)], _TWO
+)
 @example([("U", dict.fromkeys(ODD_NAMES, "1\0😀"), dict.fromkeys(ODD_NAMES, "2"), 9, "t", False)],
          [keyed_events.KeyedSpan(0, 0, "d", "t", 0, 100, tuple((name, None) for name in ODD_NAMES))])  # fmt: skip
 def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[keyed_events.KeyedSpan]) -> None:

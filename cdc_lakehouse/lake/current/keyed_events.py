@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import pickle
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
@@ -152,7 +153,8 @@ BEFORE_ALL: Final = -1
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
     """The events of a name at stages in (above, upto] (see `changelog.positions`): the numbers of their table and
-    version, and the columns of the key with the expressions of their texts (`KeyPart.within`)."""
+    version, and the columns of the key with the expressions of their texts (`KeyPart.within`). With a `version` the
+    texts in images of INSERTs are read with the key, as columns of `TEXT_OF`, where these have all of its columns."""
 
     table_no: int
     version_no: int
@@ -161,6 +163,7 @@ class KeyedSpan:
     above: int
     upto: int
     key: tuple[tuple[str, str | None], ...]
+    version: TableVersion | None = None
 
     @classmethod
     def of(
@@ -215,7 +218,8 @@ class KeyedSpans:
         within = span_of >= 0
         events, stages, span_of = where(events, within), stages[within], span_of[within]
         width = np.array([len(span.key) for span in spans], np.int64)[span_of]
-        parts = _key_parts(events, spans, span_of)
+        texts = _texts(events, [spans[number] for number in np.unique(span_of)])
+        parts = _key_parts(events, spans, span_of, texts)
         columns = {
             "table_no": np.array([span.table_no for span in spans], np.int32)[span_of],
             "key": _lists(parts, "new", width),
@@ -229,6 +233,8 @@ class KeyedSpans:
             "line": events.column("line"),
         }
         now = pa.table(columns, KEYED_EVENTS)
+        for name, each in texts.items():
+            now = now.append_column(f"{TEXT_OF}{name}", each)
         olds = sum(name.startswith("old") for name in parts.column_names)
         differ = [f"new{n} IS DISTINCT FROM old{n}" for n in range(olds)]
         statement = f"SELECT {' OR '.join(differ)} AS moved FROM parts"
@@ -239,8 +245,23 @@ class KeyedSpans:
         return now if self._earlier_of is None else key_deletes(now)
 
 
-def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
+def _texts(events: pa.Table, spans: Sequence[KeyedSpan]) -> Mapping[str, Any]:
+    """Return the texts in the images of events, all INSERTs of one version; empty for others."""
+    version = spans[0].version if len(spans) == 1 else None
+    if version is None or not pc.all(pc.is_in(events.column("op"), _INSERTS)).as_py():
+        return {}
+    names, known = ({column.name for column in columns} for columns in (version.carried, version.columns))
+    has_key = names.issuperset(name for name, _ in spans[0].key)
+    return (image_texts(events.column("after"), names, known) if has_key else None) or {}
+
+
+def _key_parts(
+    events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any], texts: Mapping[str, Any]
+) -> pa.Table:
     """Return each event's key as columns `new<n>`, and the previous one as `old<n>` where an event can change it."""
+    if texts:
+        key = spans[span_of[0]].key
+        return _of_values(pa.table({f"new{n}": texts[name] for n, (name, _) in enumerate(key)}), spans, span_of)
     numbers = range(max((len(span.key) for span in spans), default=0))
     if not numbers or not events.num_rows:
         return pa.table({})
@@ -275,6 +296,33 @@ def _key_parts(events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray
         ]
     )
     return _of_values(parts, spans, span_of) if any(text for span in spans for _, text in span.key) else parts
+
+
+def image_texts(images: pa.ChunkedArray, names: Set[str], known: Set[str]) -> dict[str, Any] | None:
+    """Return the texts of members by name; None unless all images have each of the names once and no unknown ones.
+    DuckDB reads no large images, and its structures cannot have a member without a name."""
+    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
+
+    if images.null_count or not names or "" in names or images.nbytes > LARGE_IMAGE * len(images):
+        return None
+    structure = text_literal(json.dumps(dict.fromkeys(names, "VARCHAR"), ensure_ascii=False))
+
+    def asked(expression: str, images: pa.ChunkedArray) -> pa.ChunkedArray:
+        statement = f"SELECT {expression} AS found FROM images"
+        return query(statement, images=pa.table({"image": images})).column("found")
+
+    try:
+        members = asked(f"json_transform_strict(image, {structure})", images)
+    except duckdb.InvalidInputException:
+        return None  # A name is missing, or comes twice.
+    texts = {name: pc.struct_field(members, place) for place, name in enumerate(names)}
+    # Texts without an escape and these names are all that an image of their length has room for.
+    size: Any = len(json.dumps(dict.fromkeys(names), ensure_ascii=False, separators=(",", ":")).encode())
+    for each in texts.values():
+        size = pc.add(size, pc.fill_null(pc.subtract(pc.binary_length(each), len("null") - 2), 0))
+    rest = images.filter(pc.not_equal(pc.binary_length(images), size))
+    others = asked("DISTINCT json_keys(image)", rest).to_pylist() if len(rest) else []
+    return texts if all(names <= set(each) <= known and len(each) == len(set(each)) for each in others) else None
 
 
 def _large_key_parts(rows: pa.Table, count: int, names: Sequence[str]) -> pa.Table:
@@ -565,17 +613,15 @@ def work_in_task(work: Work[Any, _Result], batches: Iterable[pa.RecordBatch]) ->
 
 
 def together(tables: Iterable[pa.Table], most: int = _BLOCK_BYTES) -> Iterator[pa.Table]:
-    """Concatenate tables up to a size in bytes."""
-    waiting: list[pa.Table] = []
-    size = 0
+    """Concatenate tables with the same columns, up to a size in bytes, which is that of keyed events."""
+    waiting, size = dict[pa.Schema, list[pa.Table]](), 0
     for each in tables:
-        waiting.append(each)
-        size += each.nbytes
+        waiting.setdefault(each.schema, []).append(each)
+        size += each.select(KEYED_EVENTS.names).nbytes
         if size >= most:
-            yield pa.concat_tables(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
+            yield from map(pa.concat_tables, waiting.values())
+            waiting, size = {}, 0
+    yield from map(pa.concat_tables, waiting.values())
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ from cdc_lakehouse.decoders.event_schema import TEXT_OF, image_of
 from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError, TableHeldError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import LARGE_IMAGE
+from cdc_lakehouse.lake.current.keyed_events import image_texts
 from cdc_lakehouse.lake.current.value_parsing import MOMENTS, ValueFormat, conversions
 from cdc_lakehouse.lake.iceberg_java import SchemaOperation
 
@@ -391,10 +391,9 @@ def row_images(events: pa.Table, version: TableVersion, wanted: set[int]) -> tup
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
     given = {name.removeprefix(TEXT_OF): each for name, each in sql.by_name(events).items() if name.startswith(TEXT_OF)}
     found: dict[str, Any] | None = given if names and names <= given.keys() <= known else None
-    # DuckDB plans a member of a structure in the time that Python takes for hundreds, and its structures cannot have a
-    # member without a name.
-    if found is None and len(images) > _FEW_IMAGES and images.nbytes <= LARGE_IMAGE * len(images) and "" not in names:
-        found = _members(images, names, known)
+    # DuckDB plans a member of a structure in the time that Python takes for hundreds.
+    if found is None and len(images) > _FEW_IMAGES:
+        found = image_texts(images, names, known)
     if found is not None:
         no = pa.repeat(False, len(images))
         return {text: found[name] for text, name in read.items()}, no, no
@@ -406,31 +405,6 @@ def row_images(events: pa.Table, version: TableVersion, wanted: set[int]) -> tup
         pa.array(strange, pa.bool_()),
         pa.array([not row.keys() >= names for row in rows], pa.bool_()),
     )
-
-
-def _members(images: pa.ChunkedArray, names: set[str], known: set[str]) -> dict[str, Any] | None:
-    """Return the texts of members by name; None unless all images have each of the names once and no unknown ones."""
-    import duckdb  # noqa: PLC0415 - There is a connection, so it is imported.
-
-    if images.null_count or not names:
-        return None
-    structure = sql.text_literal(json.dumps(dict.fromkeys(names, "VARCHAR"), ensure_ascii=False))
-
-    def asked(expression: str, images: pa.ChunkedArray) -> pa.ChunkedArray:
-        query = f"SELECT {expression} AS found FROM images"
-        return sql.query(query, images=pa.table({"image": images})).column("found")
-
-    try:
-        members = asked(f"json_transform_strict(image, {structure})", images)
-    except duckdb.InvalidInputException:
-        return None  # A name is missing, or comes twice.
-    texts = {name: pc.struct_field(members, place) for place, name in enumerate(names)}
-    # Texts without an escape and these names are all that an image of their length has room for.
-    size: Any = len(json.dumps(dict.fromkeys(names), ensure_ascii=False, separators=(",", ":")).encode())
-    for each in texts.values():
-        size = pc.add(size, pc.fill_null(pc.subtract(pc.binary_length(each), len("null") - 2), 0))
-    others = asked("DISTINCT json_keys(image)", images.filter(pc.not_equal(pc.binary_length(images), size))).to_pylist()
-    return texts if all(names <= set(each) <= known and len(each) == len(set(each)) for each in others) else None
 
 
 @dataclass(slots=True)

@@ -312,9 +312,10 @@ def update_by_share(
     properties: Mapping[str, str], tables: Sequence[TableUpdate], share: EventReader
 ) -> Iterator[UpdatedTable]:
     """Carry out the updates of some tables with the events of a share, as if no other share had one of their keys."""
-    spans = [span for table in tables for span in table.spans]
+    spans = [replace(span, version=of.target.versions[span.version_no]) for of in tables for span in of.spans]
     for events in keyed_events.together(keyed_events.read_keyed_events(share, spans), 6 * ROW_GROUP_BYTES):
-        yield from update_tables(properties, tables, events, by_key=False)
+        own = pc.unique(events.column("table_no")).to_pylist()
+        yield from update_tables(properties, [t for t in tables if t.table_no in own], events, by_key=False)
 
 
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
