@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -216,22 +217,13 @@ def stored_at_once(instance: dg.DagsterInstance) -> Iterator[None]:
     """Store all events of the block in one transaction of each database, where Dagster's storage is SQLite: one by one,
     each of them opens databases and waits for the disk more than ten times."""
     storage: Any = instance.event_log_storage
-    if not hasattr(storage, "path_for_shard"):
-        yield
-        return
-    connect, lock, opened = storage._connect, storage._db_lock, dict[str, Any]()
     with contextlib.ExitStack() as transactions:
-
-        def connection(shard: str) -> Any:
-            if shard not in opened:
-                opened[shard] = transactions.enter_context(connect(shard))
-            return contextlib.nullcontext(opened[shard])
-
-        storage._connect, storage._db_lock = connection, contextlib.nullcontext()
-        try:
-            yield
-        finally:
-            storage._connect, storage._db_lock = connect, lock
+        if hasattr(storage, "path_for_shard"):
+            connect, lock = storage._connect, storage._db_lock
+            transactions.callback(vars(storage).update, _connect=connect, _db_lock=lock)
+            connected = lambda shard: contextlib.nullcontext(transactions.enter_context(connect(shard)))  # noqa: E731
+            storage._connect, storage._db_lock = functools.cache(connected), contextlib.nullcontext()
+        yield
 
 
 def payload_of_event(event: Any) -> tuple[DagsterEventType, str, Any]:
