@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_967, 8),
+    "cdc_lakehouse/assets": (1_959, 8),
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
