@@ -361,11 +361,32 @@ def test_table_that_cannot_count_is_given_up(memory: bool, tmp_path: Path, monke
     """It leaves neither hashes nor files: there are more rows than keys are compared, or memory runs out."""
 
     if not memory:
-        monkeypatch.setattr(keyed_events, "key_hashes", Mock(side_effect=MemoryError))
+        monkeypatch.setattr(keyed_events, "latest_changes", Mock(side_effect=MemoryError))
     parts = typed_parts(updates_in(tmp_path), "b=1 a=1,2 b=2 a=3,4,5 a=6", room=6)
     about = {(part.name.table, part.counts.rows, len(part.files), part.keys is None) for part in parts}
     assert about == ({("b", 1, 1, False), ("a", 0, 0, True)} if memory else {("a", 0, 0, True), ("b", 0, 0, True)})
     assert len([*(tmp_path / "a").rglob("*.parquet")]) == 0
+
+
+_ODD: Final = ("0x1F", "0X1f", "+5", " 5", "-", "-0", "007", "1_0", "1e3", "٣", str(2**62), str(2**63), str(2**64))
+_KEYS: Final = st.lists(st.sampled_from(_ODD) | st.integers(-9, 9).map(str) | st.text(max_size=2), min_size=1)
+
+
+@pytest.mark.parametrize("kind", ["int", "bigint unsigned", "varchar(9)"])
+@given(_KEYS | st.lists(st.integers(0, 9).map(str), min_size=1), _KEYS)
+def test_parts_share_numbers_of_keys_that_both_have(kind: str, one: list[str], other: list[str]) -> None:
+    """Whatever their other keys are."""
+    parts = list[set[int]]()
+    for texts in (one, other):
+        lines, keys = pa.array(range(0, 2 * len(texts), 2), pa.int64()), [[text] for text in texts]
+        columns = [pa.array(keys, pa.list_(pa.string())), lines, lines.cast(pa.bool_()), lines.cast(pa.string()), lines]
+        events = pa.table(columns, ["key", "stage", "upsert", "segment", "line"])
+        is_latest, numbers = keyed_events.latest_changes(events, version_of(1, f"id {kind} key").columns, "t")
+        last = {text: place for place, text in enumerate(texts)}
+        assert is_latest.tolist() == [last[text] == place for place, text in enumerate(texts)]
+        parts.append({*keyed_events.unpacked(keyed_events.packed(numbers)).tolist()})
+        assert [*numbers] == sorted(parts[-1])
+    assert parts[0] & parts[1] or {*one}.isdisjoint(other)
 
 
 class Moved(Play):

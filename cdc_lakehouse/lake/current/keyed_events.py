@@ -27,19 +27,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
+import cramjam
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, LABELS, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, INTEGERS, LABELS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import Mask, pc, where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, spark_columns
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
-from cdc_lakehouse.duckdb_sql import cast, query, text_literal
+from cdc_lakehouse.duckdb_sql import cast, matches, query, text_literal, when
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current import value_parsing
@@ -427,21 +428,47 @@ def key_hashes(keyed: pa.Table) -> np.ndarray[Any, Any]:
     return query("SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h").to_numpy()
 
 
-def latest_changes(events: pa.Table, width: int, table: str | None = None) -> tuple[Mask, np.ndarray[Any, Any]]:
-    """Return which events are the latest, one for each key of `width` parts, and the different hashes of all keys, in
-    order. Raises `TableHeldError` when an event lacks a part of its key."""
-    if any(part.null_count for part in key_texts(events.column("key"), width).values()):
+def _key_numbers(events: pa.Table, key: Sequence[Column]) -> np.ndarray[Any, Any]:
+    """Return a number for each key, the same for the same key: integers themselves, which are mostly in order and which
+    Arrow reads in a tenth of the time of a hash; hashes of other texts and keys."""
+    if len(key) != 1 or key[0].type.name not in INTEGERS:
+        return key_hashes(events)
+    texts, is_unsigned = pc.list_element(events.column("key"), 0), key[0].type.unsigned
+    numbers = value_parsing.integers(texts, pa.uint64() if is_unsigned else pa.int64())
+    if numbers is not None:
+        return numbers.to_numpy().view(np.uint64)
+    own = when(matches(TEXT, "-?[0-9]+"), f"TRY_CAST({TEXT} AS {'UBIGINT' if is_unsigned else 'BIGINT'})")
+    found = query(f"SELECT {own} AS own FROM said", said=pa.table({TEXT: texts})).column("own")
+    numbers = pc.fill_null(found, 0).to_numpy().view(np.uint64)
+    return np.where(found.is_valid().to_numpy(), numbers, key_hashes(events))
+
+
+def packed(numbers: np.ndarray[Any, Any]) -> bytes:
+    """Encode numbers that are in order, for `unpacked`: those that follow one another take hardly any room."""
+    return bytes(cramjam.zstd.compress(np.diff(numbers, prepend=np.uint64(0)).tobytes(), 1))
+
+
+def unpacked(content: bytes) -> np.ndarray[Any, Any]:
+    return np.cumsum(np.frombuffer(bytes(cramjam.zstd.decompress(content)), np.uint64))
+
+
+def latest_changes(events: pa.Table, key: Sequence[Column], table: str) -> tuple[Mask, np.ndarray[Any, Any]]:
+    """Return which events are the latest, one for each key, and the different numbers of all keys, in order. Raises
+    `TableHeldError` when an event lacks a part of its key."""
+    if any(part.null_count for part in key_texts(events.column("key"), len(key)).values()):
         raise TableHeldError(
             "events lack a column of the table's key",
             table=table,
             advice="have the source write its binlog with binlog_row_image=FULL, then load the table again; where "
             "tables.settings has its primary_key, name columns there that every event has, those of DELETE included",
         )
-    # numpy's own `unique` takes many times as long.
-    ordered = np.sort(hashes := key_hashes(events))
+    numbers = _key_numbers(events, key)
+    if (numbers[1:] > numbers[:-1]).all():
+        return np.ones(len(numbers), np.bool_), numbers
+    ordered = np.sort(numbers)  # numpy's own `unique` takes many times as long.
     is_first = np.diff(ordered, prepend=ordered[:1] ^ 1) != 0
-    # No other event has the key of one with a hash of its own.
-    places = np.flatnonzero(pc.is_in(pa.array(hashes), value_set=pa.array(ordered[~is_first])))
+    # No other event has the key of one with a number of its own.
+    places = np.flatnonzero(pc.is_in(pa.array(numbers), value_set=pa.array(ordered[~is_first])))
     is_latest = np.bincount(places, minlength=events.num_rows) == 0
     if not len(places):
         return is_latest, ordered

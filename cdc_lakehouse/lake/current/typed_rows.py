@@ -18,7 +18,6 @@ version, `c3` its current value in the table.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import datetime
 import decimal
 import functools
@@ -267,14 +266,9 @@ def _read(
 
 
 def integers(texts: Any, types: Sequence[ColumnType], value_format: ValueFormat) -> Any:
-    """Return integers whose texts are all digits, with or without a minus sign, in a tenth of DuckDB's time; None for
-    others, and for types that are no integers."""
+    """Return what `value_parsing.integers` does; None also for types that are no integers."""
     kind = {"int": pa.int32(), "long": pa.int64()}.get(value_format.type_of(types[-1]))
-    with contextlib.suppress(pa.ArrowInvalid):
-        # Arrow reads hexadecimal digits, too.
-        if kind and len(types) == 1 and not any(pc.any(pc.starts_with(texts, each)).as_py() for each in ("0x", "0X")):
-            return texts.cast(kind)
-    return None
+    return value_parsing.integers(texts, kind) if kind and len(types) == 1 else None
 
 
 @functools.lru_cache(maxsize=4096)

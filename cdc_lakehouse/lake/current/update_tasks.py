@@ -98,7 +98,7 @@ class UpdatedTable:
       positions of deleted and replaced rows, by the path of their file.
     rejections: rows that cannot be used, as in `summarized`. failure: why the table cannot be updated.
     collides: keys of it may be one in the lake; nothing was written, because all of its events have to be read.
-    keys: the different hashes of the keys of a part's events (array), where these were not divided by key.
+    keys: the different numbers of the keys of a part's events, packed, where these were not divided by key.
     """
 
     table_no: int
@@ -304,7 +304,7 @@ def update_tables(
                 raise fault from error
             known = isinstance(error, CdcError)
             found = update.updated(str(error) if known else f"the table could not be written: {described(error)}")
-        found.keys = None if by_key else found.keys
+        found.keys = None if by_key or found.keys is None else keyed_events.packed(found.keys)
         yield found
 
 
@@ -323,7 +323,7 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
     keys: dict[int, list[Any]] = {}
     for part in parts:
         own = keys.setdefault(part.table_no, [np.zeros(0, np.uint64)])
-        own += [] if part.keys is None else [part.keys]  # There are none where it failed.
+        own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]  # There are none where it failed.
         part.keys = None
     # Each part's are in order: a stable sort only merges them.
     ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
@@ -520,8 +520,8 @@ class _Task:
         update, of_keys = self._update, typed_rows.events_of_keys
         done, rejected, older = list[_Decided](), list[dict[str, Any]](), 0
         while True:
-            is_latest, hashes = keyed_events.latest_changes(events, len(update.key), str(update.name))
-            found.keys = hashes if found.keys is None else found.keys
+            is_latest, numbers = keyed_events.latest_changes(events, update.key, str(update.name))
+            found.keys = numbers if found.keys is None else found.keys
             latest = where(events, is_latest)
             upserts = where(latest, latest.column("upsert").to_numpy())
             replaced = self._positions(latest)

@@ -16,11 +16,14 @@ computed is NULL, which `conversions` tells from a NULL of the source.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import pyarrow as pa
 
 from cdc_lakehouse.changelog.mysql_types import (
     BASIC_PLANE,
@@ -39,6 +42,7 @@ from cdc_lakehouse.changelog.mysql_types import (
     whole_range,
 )
 from cdc_lakehouse.config.section import zone_of
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.duckdb_sql import (
     LATIN1,
     NULL,
@@ -163,6 +167,16 @@ def number(text: str, target: str) -> str:
     # DuckDB fails, or returns wrong values, for some numbers of many digits with an exponent.
     with_exponent = when(is_number(text), try_cast(plain_digits(text), target))
     return when(matches(text, _PLAIN_NUMBER), try_cast(text, target), with_exponent)
+
+
+def integers(texts: Any, kind: pa.DataType) -> Any:
+    """Return integers whose texts are all digits, with or without a minus sign, in a tenth of DuckDB's time; None for
+    others."""
+    with contextlib.suppress(pa.ArrowInvalid):
+        # Arrow reads hexadecimal digits, too.
+        if not any(pc.any(pc.starts_with(texts, each)).as_py() for each in ("0x", "0X")):
+            return texts.cast(kind)
+    return None
 
 
 def is_number(text: str) -> str:
