@@ -402,11 +402,9 @@ def test_shown_run_stays_where_keys_have_a_prefix(instance: dg.DagsterInstance, 
 
 def test_runs_of_other_jobs_of_the_feed_are_deleted(instance: dg.DagsterInstance) -> None:
     kinds = ("maintenance", "compaction", "verify")
-    _, last = (
-        {run(instance, dg.AssetKey(["f", kind]), feed=None, job=f"f_{kind}") for kind in kinds} for _ in range(2)
-    )
+    made = [{run(instance, dg.AssetKey(["f", kind]), feed=None, job=f"f_{kind}") for kind in kinds} for _ in range(2)]
     assert delete_runs(instance, PRUNED, utc_now()) == (3, 3)
-    assert run_ids(instance) == last
+    assert run_ids(instance) == made[1]
 
 
 def test_job_keeps_runs_for_the_configured_days(instance: dg.DagsterInstance) -> None:

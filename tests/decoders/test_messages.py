@@ -476,10 +476,8 @@ def test_messages_of_a_topic_become_events(case: Case, update: bool) -> None:
     given = case.settings
     formats, batches, found = given.pop("formats"), [*batches_of(case)], dict[str, list[str]]()
     limit, window = given.pop("limit", ticdc_canal_json.LIMIT), given.pop("window", topic_reader.WINDOW)
-    with (
-        patch.multiple(ticdc_canal_json, LIMIT=limit, AT_ONCE=limit // 10),
-        patch.object(topic_reader, "WINDOW", window),
-    ):
+    small = patch.multiple(ticdc_canal_json, LIMIT=limit, AT_ONCE=limit // 10)
+    with small, patch.object(topic_reader, "WINDOW", window):
         for name in formats:
             lines = topic_shown(read_alike(name, *batches, given=given))
             found[name] = [text_of(re.sub(r"( not JSON): .*", r"\1", line)) for line in lines]

@@ -192,10 +192,8 @@ class Reading:
         if self._by_turns:
             rows.sort(key=lambda row: row[RECORDS.get_field_index("offset")])
         # Nor does a decoder that is strict take what is written as usual for valid.
-        with (
-            patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext(),
-            patch.object(ticdc_canal_json, "LEAST", self._least),
-        ):
+        strict = patch.object(JsonReader, "usual", lambda *_: None) if self._is_strict else nullcontext()
+        with strict, patch.object(ticdc_canal_json, "LEAST", self._least):
             parts = (batch_of(rows[at : at + self._at_once], RECORDS) for at in range(0, len(rows), self._at_once))
             for batch in itertools.chain(*map(reader.read, parts), reader.rest()):
                 self.batch_rows.append(batch.num_rows)

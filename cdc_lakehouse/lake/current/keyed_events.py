@@ -487,13 +487,9 @@ def latest_changes(events: pa.Table, key: Sequence[Column], table: str) -> tuple
 
 
 def keys_changed_above(
-    lake: Lake,
-    feed: str,
-    names: Sequence[tuple[str, str]],
-    commit_ts: int,
-    key: Sequence[tuple[Column, ColumnType]],
+    lake: Lake, feed: str, names: Sequence[tuple[str, str]], commit_ts: int, key: Sequence[tuple[Column, ColumnType]],
     value_format: ValueFormat,
-) -> Iterator[str]:
+) -> Iterator[str]:  # fmt: skip
     """Yield the MD5 of each key's text in events with a greater commit-ts, for a table by all its names (database,
     table). A key can occur several times. `key` are its columns in the log, with their types in the source."""
     reader = event_reader(lake, feed)
@@ -509,8 +505,7 @@ def keys_changed_above(
     texts = ", ".join(f"key[{n}] AS t{n - 1}" for n in range(1, 1 + len(key)))
     statement = f"SELECT md5({row_text(parts)}) AS digest FROM (SELECT {values} FROM (SELECT {texts} FROM keyed))"
     between, columns = (row_stage(commit_ts + 1) - 1, row_stage(END_TS)), tuple((each.name, None) for each, _ in key)
-    spans = [KeyedSpan(0, 0, *name, *between, columns) for name in {*names}]
-    for events in read_keyed_events(reader, spans):
+    for events in read_keyed_events(reader, [KeyedSpan(0, 0, *name, *between, columns) for name in {*names}]):
         yield from query(statement, keyed=events.select(["key"])).column("digest").to_pylist()
 
 

@@ -32,13 +32,10 @@ OPENED = len(servers.HANDSHAKE + servers.DONE + servers.DONE)
 
 
 def error_of(handler: servers.Handler, reply: float = 30) -> CdcError:
-    with (
-        servers.serving(handler) as at,
-        servers.client_of(at, reply=reply) as client,
-        pytest.raises(CdcError) as caught,
-    ):
+    caught = pytest.raises(CdcError)
+    with servers.serving(handler) as address, servers.client_of(address, reply=reply) as client, caught as error:
         client.get(wait_seconds=0)
-    return caught.value
+    return error.value
 
 
 # --- Connections ---
