@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_959, 8),
+    "cdc_lakehouse/assets": (1_968, 8),
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
@@ -22,7 +22,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_892, 18),
     "cdc_lakehouse/*.py": (831, 5),
-    "tests": (27_671, 132),
+    "tests": (27_732, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
