@@ -264,7 +264,10 @@ def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
 
 def test_rows_with_long_texts_come_in_parts() -> None:
     lengths = [10] * 3000 + [20 << 20] + [26_000] * 2048 + [10] * 3000
-    parts = [*duckdb_sql.slices(pa.table({"v": ["x" * length for length in lengths]}))]
+    rows = pa.table({"v": ["x" * length for length in lengths]})
+    parts = [*duckdb_sql.slices(rows)]
+    large = duckdb_sql.slices(rows.cast(pa.schema([("v", pa.large_string())])))
+    assert [part.num_rows for part in large] == [part.num_rows for part in parts]
     assert [len(text) for part in parts for text in part.column("v").to_pylist()] == lengths
     assert len([part for part in parts if part.num_rows > 1 and part.nbytes > 17 << 20]) == 0
     assert [part.num_rows for part in duckdb_sql.slices(pa.table({"v": ["x"] * 9000}))] == [9000]

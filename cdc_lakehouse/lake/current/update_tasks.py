@@ -321,13 +321,15 @@ def update_by_share(
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
     """Return the parts of tables of which no two parts have a key with the same hash; delete the files of others."""
     keys: dict[int, list[Any]] = {}
+    # What failed may have keys of another part.
+    unknown = {part.table_no for part in parts if part.keys is None and part.failure is not None}
     for part in parts:
         own = keys.setdefault(part.table_no, [np.zeros(0, np.uint64)])
-        own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]  # There are none where it failed.
+        own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]
         part.keys = None
     # Each part's are in order: a stable sort only merges them.
     ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
-    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()}
+    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()} - unknown
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
