@@ -6,10 +6,8 @@ here: files of a failed task are never read."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +50,7 @@ from cdc_lakehouse.lake.files import (
     DataFileWriter,
     Range,
     StoredFile,
+    delete_unused,
     new_path,
     read_rows,
     write_file,
@@ -412,13 +411,6 @@ class TypingTask:
     def discard(self) -> None:
         """Delete what was written: the task fails."""
         delete_unused(self._properties, [file for part in self._parts for file in part.files])
-
-
-def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:
-    """Delete data files (JSON for `ContentFileParser`) that are not committed."""
-    for path in [json.loads(file)["file-path"] for file in files]:
-        with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
-            load_file_io(dict(properties), path).delete(path)
 
 
 def folded_rows(
