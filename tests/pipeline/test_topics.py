@@ -26,6 +26,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.registry import format_of
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import PartitionSummary, Summaries, TopicReader
 from cdc_lakehouse.errors import (
     ConcurrentRunError,
@@ -34,7 +35,9 @@ from cdc_lakehouse.errors import (
     WarehouseFullError,
     WarehouseUnreachableError,
 )
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.files import DatedFiles
+from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.lake.tables.events import Events, EventWriter
 from cdc_lakehouse.lake.tables.records import (
     LandedState,
@@ -52,6 +55,7 @@ from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import beginning_of, wanted_records
+from cdc_lakehouse.sources import kafka as kafka_source
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from cdc_lakehouse.sources.dump.contents import DumpPosition
@@ -304,6 +308,35 @@ def test_fault_of_records_ends_a_run_as_if_nothing_was_decoded(
     assert not topic_lake.machinery("records") and "decoded" not in caplog.text and len(adds) == (kind == "read")
     # Whose commit may have gone through are kept.
     assert bool(event_files(topic_lake)) == (kind == "unknown")
+
+
+def test_parts_of_partitions_land_up_to_the_first_that_is_not_read_up(
+    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next step decodes them, as it does what one process lands and several can decode."""
+    decoded = list[object]()
+    monkeypatch.setattr(EventWriter, "decode", lambda *of: decoded.append(of))
+    monkeypatch.setattr(events, "_TASK_BYTES", 10)
+    topic_lake.run().segments.mark_decoded([replace(s, state=DECODED) for s in topic_lake.run().source.land().new])
+    reader = kafka_source.RangeReader
+
+    def short(source: Any, ranges: list[OffsetRange]) -> Any:
+        return reader(source, [replace(of, end=of.end - (of.partition.number == 0 and of.start == 6)) for of in ranges])
+
+    monkeypatch.setattr(kafka_source, "RangeReader", short)
+    monkeypatch.setattr(kafka_source, "_WORTH_A_TASK", 1)
+    monkeypatch.setattr(FeedRun, "spark", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=4)))
+    monkeypatch.setattr("cdc_lakehouse.lake.tables.records.run_tasks", lambda _, *of: run_tasks(None, *of))
+    landed = topic_lake.run().source.land().new
+    assert [(each.segment[:3], int(each.segment[4:]), each.lines) for each in landed] == [
+        ("x/0", 6, 1), ("x/1", 6, 2), ("x/1", 8, 2)
+    ]  # fmt: skip
+    assert not decoded
+    offsets_of = Counter((row["partition"], row["offset"]) for row in topic_lake.machinery("records"))
+    assert offsets_of == Counter([*((0, n) for n in range(7)), *((1, n) for n in range(10))])
+    table = topic_lake.lake.existing(system_table(topic_lake.name, "records"))
+    stored = {Path(row["file_path"].removeprefix("file://")) for row in table.inspect.files().to_pylist()}
+    assert stored == {*(topic_lake.warehouse / f"cdc_{topic_lake.name}/records/data").rglob("*.parquet")}
 
 
 # --- How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least
