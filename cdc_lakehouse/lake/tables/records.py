@@ -356,14 +356,14 @@ def append_records(
         (number, reader), counts, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
         dates, own_errors = defaultdict[OffsetRange, set[str]](set), list[Exception]()
 
-        def landed() -> Iterator[pa.RecordBatch]:
+        def landed() -> Iterator[pa.Table]:
             try:
                 for messages in reader.messages():
                     counts[messages.range] += len(messages.offsets)
                     sizes[messages.range] += messages.size
                     rows, own_dates = rows_of.add(messages, files)
                     dates[messages.range] |= own_dates
-                    yield from _records(rows, rows["batch"], pa.repeat(False, rows.num_rows)).to_batches()
+                    yield rows
             except Exception as error:
                 own_errors.append(error)
                 raise
@@ -374,7 +374,7 @@ def append_records(
             with record_files(stored, f"{attempt}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
                 rows = landed()
                 try:
-                    decoded = None if decode is None else decode(rows)
+                    decoded = None if decode is None else decode(_as_they_come(rows))
                 except Exception as error:  # noqa: BLE001 - Whatever it is, messages land.
                     if own_errors:
                         raise own_errors[0] from None
@@ -382,7 +382,8 @@ def append_records(
                 for _ in rows:
                     pass  # What was not decoded.
         except Exception:
-            lake_files.delete_unused(stored.open().properties, decoded[0] if decoded else ())
+            if decoded:
+                lake_files.delete_unused(stored.open().properties, decoded[0])
             raise
         found = [
             LandedSegment(of.partition, of.start, end, counts[of], sizes[of], (*sorted(dates[of]),), late[of.partition])
@@ -410,17 +411,12 @@ def append_records(
             raise
         groups = [of._replace(failed=described(error)) for of in run(None)]
     decoded, failed = [of.decoded for of in groups if of.decoded], [of.failed for of in groups if of.failed]
-    decoded_files, files, segments = [file for made, _ in decoded for file in made], list[str](), list[LandedSegment]()
+    decoded_files = [file for made, _ in decoded for file in made]
     if failed:
         _LOG.warning("%s: messages could not be decoded as they came: %s", feed.name, failed[0])
         lake_files.delete_unused(table.io.properties, decoded_files)
-    for of in sorted(groups, key=lambda of: max((part.start for part in of.segments), default=0)):
-        if any(part.start > starts[part.partition] for part in of.segments):
-            lake_files.delete_unused(table.io.properties, of.files)  # It follows a part that was not read up.
-        else:
-            segments, files = segments + of.segments, files + of.files
-            starts |= {part.partition: part.end for part in of.segments}
-    segments.sort(key=lambda each: (each.partition, each.start))
+    segments, files, surplus = _whole(groups, starts)
+    lake_files.delete_unused(table.io.properties, surplus)
     after = state.after(pending, batch, tuple(segments))
     if after != state:
         try:
@@ -430,6 +426,21 @@ def append_records(
             raise
     faults = {str(fault): fault for of in groups for fault in of.faults}
     return tuple(segments), [*faults.values()], None if decode is None or failed else decoded
+
+
+def _whole(
+    groups: Sequence[_TaskResult], starts: Mapping[LogPartition, int]
+) -> tuple[list[LandedSegment], list[str], list[str]]:
+    """Return the segments that follow each other from the starts on, their files, and those of other parts: they come
+    after one that was not read up."""
+    segments, files, surplus, ends = list[LandedSegment](), list[str](), list[str](), dict(starts)
+    for of in sorted(groups, key=lambda of: max((part.start for part in of.segments), default=0)):
+        if any(part.start > ends[part.partition] for part in of.segments):
+            surplus += of.files
+        else:
+            segments, files = segments + of.segments, files + of.files
+            ends |= {part.partition: part.end for part in of.segments}
+    return sorted(segments, key=lambda each: (each.partition, each.start)), files, surplus
 
 
 # Read records in tasks.
@@ -586,6 +597,11 @@ def _records(rows: pa.Table, batches: Any, is_before: pa.Array) -> pa.Table:
     columns = {name: rows.column(name) for name in _READ} | {"batch": batches, "is_before": is_before}
     columns["time_ms"] = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
     return pa.table({each.name: columns[each.name].cast(each.type) for each in RECORDS}, schema=RECORDS)
+
+
+def _as_they_come(landed: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for rows in landed:
+        yield from _records(rows, rows["batch"], pa.repeat(False, rows.num_rows)).to_batches()
 
 
 def _in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
