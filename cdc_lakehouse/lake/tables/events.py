@@ -500,10 +500,10 @@ def fits_driver(sizes: Sequence[int]) -> bool:
 def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]:
     """Group adjacent files (of one table) into tasks that take about the same time, which can share a file for that."""
     weights = [file.ref.size + _REQUEST for file in files]
-    total = sum(weights)
-    # A task costs something too: a handful of small files is not worth one each. With many, all slots end together.
-    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)))
-    if total > 2 * tasks * _GROUP_BYTES:
+    total, most = sum(weights), tasks if any(file.pieces > 1 for file in files) else 2 * tasks
+    # A task costs something too, and reads past others' pieces; whole files take two each, for slots to end together.
+    wanted = max(1, min(most, math.ceil(total / _TASK_BYTES)))
+    if total > most * _GROUP_BYTES:
         wanted = tasks * math.ceil(total / _GROUP_BYTES / tasks)
     share, start = total / wanted, 0.0
     groups: defaultdict[int, list[SegmentFile]] = defaultdict(list)
