@@ -10,19 +10,22 @@ import contextlib
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 
 from cdc_lakehouse.errors import CdcError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
 
 _MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
 
+_OF_PYTHON: Final = "org.apache.spark.api.python.PythonException: "
+
 _Plan = TypeVar("_Plan")
+_Row = TypeVar("_Row")
 _Result = TypeVar("_Result")
 
 
@@ -37,28 +40,21 @@ def run_tasks(
     spark: SparkSession | None, plans: Sequence[_Plan], work: Callable[[_Plan], Iterable[_Result]]
 ) -> list[_Result]:
     """Do the work of each plan, each in a task, or all in this process without Spark; return what it yields."""
-    if spark is None:
+    if spark is None or not plans:
         return [result for plan in plans for result in work(plan)]
-
-    def of_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[_Result]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from work(plans[number])
-
-    return results_of(spark.range(0, len(plans), 1, max(1, len(plans))), of_numbers)
+    return results_of(spark.sparkContext.range(0, len(plans), 1, len(plans)), lambda number, _: work(plans[number]))
 
 
-def results_of(rows: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], Iterable[_Result]]) -> list[_Result]:
-    """Do work on each partition of rows, in tasks; return what it yields."""
+def results_of(rows: RDD[_Row], work: Callable[[int, Iterable[_Row]], Iterable[_Result]]) -> list[_Result]:
+    """Do work on each partition of rows, by its number, in tasks; return what it yields. An RDD needs no plan of
+    Spark's SQL, which takes longer than small work does."""
 
-    def in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def in_task(number: int, rows: Iterable[_Row]) -> Iterator[_Result]:
         with errors_to_driver():
-            for result in work(batches):
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
+            yield from work(number, rows)
 
     with errors_of_tasks():
-        found: list[Any] = rows.mapInArrow(in_task, "result binary").collect()
-    return [pickle.loads(row["result"]) for row in found]
+        return rows.mapPartitionsWithIndex(in_task).collect()
 
 
 @contextlib.contextmanager
@@ -73,11 +69,15 @@ def errors_to_driver() -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of_tasks() -> Iterator[None]:
-    """Raise the project's error that made a task fail, instead of Spark's error about the failed task."""
+    """Raise the project's error that made a task fail, or Python's, instead of Spark's error about the failed task."""
     try:
         yield
     except spark_errors() as error:
-        match = _MARK.search(str(error))
-        if match is None:
-            raise
-        raise pickle.loads(base64.b64decode(match[1])) from None
+        from pyspark.errors import PythonException  # noqa: PLC0415
+
+        said = str(error)
+        if match := _MARK.search(said):
+            raise pickle.loads(base64.b64decode(match[1])) from None
+        if isinstance(error, Py4JError) and _OF_PYTHON in said:
+            raise PythonException(f"a task failed\n{said.rpartition(_OF_PYTHON)[2]}") from error
+        raise

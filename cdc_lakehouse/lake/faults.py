@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AWAY: Final = (
     EngineError, CatalogUnreachableError, WarehouseUnreachableError, WarehouseFullError, SourceUnreachableError,
-    RunNotRecordedError, ConfigurationError,
+    RunNotRecordedError,
 )  # fmt: skip
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the operating system about one file, which a retry does not repair."""
@@ -250,6 +250,6 @@ def run_isolated(
 def _answers(spark: SparkSession) -> bool:
     """Whether Spark can run a task that does nothing, in a Python worker."""
     try:
-        return len(spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()) == 1
+        return len(spark.sparkContext.range(1).collect()) == 1
     except (*spark_errors(), ConnectionError):
         return False

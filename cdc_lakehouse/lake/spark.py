@@ -274,14 +274,15 @@ def _escape(text: str) -> str:
 
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
-# Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third of
-# its CPU on compiling it. Code that runs for minutes is still compiled.
-_SECOND_COMPILER: Final = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+_JVM_OPTIONS: Final = (
+    # Throughput of decode and apply matters, not pauses.
+    "-XX:+UseParallelGC",
+    # Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third
+    # of its CPU on compiling it. Code that runs for minutes is still compiled.
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
+    "-XX:+IgnoreUnrecognizedVMOptions",
 )
-# Throughput of decode and apply matters, not pauses.
-_JVM_OPTIONS: Final = ("-XX:+UseParallelGC", _SECOND_COMPILER, "-XX:+IgnoreUnrecognizedVMOptions")
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
@@ -298,6 +299,8 @@ _DEFAULTS: Final = {
     # Records the Python call site of every expression, which costs time and does not help in the project's errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
+    # Workers of Spark's SQL have the same environment as those of RDDs, and are the same.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A worker allocates and frees blocks of some MiB all the time. The GNU C library would return each to the system,
     # which zeroes the next one page by page: a twelfth of a task's time. So a worker keeps up to 64 MiB for reuse.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -392,9 +395,8 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     settings = spark_settings(config)
     if "spark.jars.packages" in settings:
         _build_session(config, storage)  # It keeps the jars that are fetched.
-    # For few commits ten times later still. A session may follow in this JVM, so the compiler is not switched off.
-    later = settings[_OPTIONS].replace(_SECOND_COMPILER, re.sub(r"=\d+", r"\g<0>0", _SECOND_COMPILER))
-    gateway = _jvm_of(config, {**settings, _OPTIONS: later})
+    # For few commits: what the second compiler takes, a quarter of the CPU, a short run does not get back.
+    gateway = _jvm_of(config, {**settings, _OPTIONS: f"-XX:TieredStopAtLevel=1 {settings[_OPTIONS]}"})
     jvm: Any = gateway.jvm
     settings |= catalog_settings(config, storage)
     options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}

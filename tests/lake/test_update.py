@@ -25,9 +25,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import Mock, patch
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
@@ -99,12 +97,10 @@ def event(line: str, number: int) -> tuple[bool, dict[str, Any]]:
 
 
 def task_results(
-    plan: update_tasks.TableUpdate | update_tasks.FileRewrite, *blocks: pa.Table
+    plan: update_tasks.TableUpdate | update_tasks.FileRewrite, *blocks: keyed_events.Block
 ) -> list[update_tasks.UpdatedTable]:
-    planned = pa.Table.from_pylist([{"plan": pickle.dumps(plan)}], keyed_events.TASK_ROWS)
-    rows = pa.concat_tables([planned, *blocks], promote_options="default")
     work = functools.partial(update_tasks.update_tables, {})
-    return pickle.loads(pickle.dumps([*keyed_events.work_in_task(work, rows.combine_chunks().to_batches())]))
+    return pickle.loads(pickle.dumps([*keyed_events.work_in_task(work, [plan], blocks)]))
 
 
 @dataclass
@@ -232,13 +228,12 @@ class Play:
         apart = [] if table.recomputed_above is not None else update_tasks.parts_apart({}, parts)
         for result in apart:
             found.add(pickle.loads(pickle.dumps(result)))
-        blocks = list[pa.RecordBatch]()
+        blocks = list[tuple[int, keyed_events.Block]]()
         for directory, share in zip((None, str(self.directory)), reader.shares(2), strict=True):
-            events = keyed_events.read_keyed_events(share, table.spans, table.redecoded)
-            blocks += [keyed_events.divided(keyed, {0: (0, 2)}, directory) for keyed in events]
+            for keyed in keyed_events.read_keyed_events(share, table.spans, table.redecoded):
+                blocks += keyed_events.divided(keyed, {0: (0, 2)}, directory)
         for task in () if apart else (0, 1):
-            own = [block.filter(pc.field("task") == task) for block in map(pa.Table.from_batches, zip(blocks))]
-            for result in task_results(table, *own):
+            for result in task_results(table, *(block for number, block in blocks if number == task)):
                 found.add(result)
         if table.rewrites and found.failure is None and not found.collides:
             gone = found.deleted.get(table.stored.files[0].path, BitMap64())
@@ -614,23 +609,7 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
     assert sorted(map(repr, keyed(events, *spans))) == sorted(map(repr, wanted))
 
 
-def test_texts_of_inserts_are_read_with_their_keys_unless_one_is_large() -> None:
-    span = replace(_TWO[0], version=version_of(1, "a varchar(9) key, b varchar(9) key"))
-    for length in (1, keyed_events.LARGE_IMAGE + 1):
-        rows = [row_event("I", None, {"a": str(n), "b": "x" * (length if n else 1)}, 9, "t") for n in range(2)]
-        found = keyed_events.KeyedSpans([span]).keyed(pa.Table.from_pylist(rows, _CHANGES))
-        assert (f"{product.TEXT_OF}b" in found.column_names) == (length == 1), length
-
-
 # --- Shares of tasks ---
-
-
-def test_table_with_a_part_that_failed_is_not_apart() -> None:
-    """It may have a key of another part."""
-    keys, name = keyed_events.packed(np.array([1], np.uint64)), product.TableName("d", "t")
-    parts = [update_tasks.UpdatedTable(number, name, failure=why, keys=None if why else keys)
-             for number, why in ((0, "no room"), (0, None), (1, None))]  # fmt: skip
-    assert [part.table_no for part in update_tasks.parts_apart({}, parts)] == [1]
 
 
 def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:

@@ -5,15 +5,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.lake.iceberg_java import compiled_calls
 from cdc_lakehouse.lake.spark import _CATALOGS, class_archive, open_catalog
 from tests.kit.lakes import lake_section
@@ -73,7 +74,6 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     section = lake_section(tmp_path)
     partitions = str(section["spark"]["conf"]["spark.sql.shuffle.partitions"])
     section["spark"]["conf"] |= {"spark.hadoop.my.password": SECRET, "spark.driver.memory": "600m"}
-    del section["spark"]["conf"]["spark.driver.extraJavaOptions"]
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.my.default 1\nspark.sql.shuffle.partitions 77\n")
     temporary = tmp_path / "tmp"
@@ -89,8 +89,6 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     assert told["secret"] == SECRET
     assert "hunter2" not in told["command"] + told["environment"] + done.stderr
     assert "-Xmx600m" in told["command"]
-    assert "-XX:Tier4InvocationThreshold=500000\0" in told["command"], "the JVM was started for a catalog"
-    assert "TieredStopAtLevel" not in told["command"], "a session is for long work"
     assert (told["default"], told["partitions"], told["again"]) == ("1", partitions, partitions)
     assert told["python"] == sys.executable
     assert told["host"] == "localhost", "its ports are open to other machines"
@@ -134,10 +132,13 @@ def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: Spar
 
 
 def test_worker_keeps_memory_and_collects_no_imports(spark: SparkSession) -> None:
-    def worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            names = " ".join(sorted(name for name in os.environ if name.startswith("MALLOC_")))
-            yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()], "names": [names]})
+    def worker(_: int) -> Iterator[tuple[int, str]]:
+        yield gc.get_freeze_count(), " ".join(sorted(name for name in os.environ if name.startswith("MALLOC_")))
 
-    ((objects, names),) = spark.range(1).mapInArrow(worker, "objects long, names string").collect()
+    ((objects, names),) = run_tasks(spark, [0], worker)
     assert objects > 100_000 and names == "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_"
+
+
+def test_error_of_a_task_is_of_python(spark: SparkSession) -> None:
+    with pytest.raises(PythonException, match="KeyError: 7"):
+        run_tasks(spark, [7], lambda plan: [{}[plan]])

@@ -38,7 +38,7 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, FORMS, INTEGERS, LABELS,
 from cdc_lakehouse.changelog.positions import END_TS, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.arrow import Mask, pc, where
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, TEXT_OF
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.duckdb_sql import cast, matches, query, text_literal, when
 from cdc_lakehouse.errors import TableHeldError, TransientError
@@ -253,8 +253,7 @@ def _texts(events: pa.Table, spans: Sequence[KeyedSpan]) -> Mapping[str, Any]:
         return {}
     names, known = ({column.name for column in columns} for columns in (version.carried, version.columns))
     has_key = names.issuperset(name for name, _ in spans[0].key)
-    fits = len([*sql.slices(events.select(["after"]))]) == 1
-    return (image_texts(events.column("after"), names, known) if has_key and fits else None) or {}
+    return (image_texts(events.column("after"), names, known) if has_key else None) or {}
 
 
 def _key_parts(
@@ -510,12 +509,14 @@ def keys_changed_above(
         yield from query(statement, keyed=events.select(["key"])).column("digest").to_pylist()
 
 
-BLOCKS: Final = pa.schema(
-    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
-)
-"""A block for a task, by its number: the block itself (`events`), or its file, offset and size in bytes."""
-TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
-"""The input of tasks, by their number: rows with a pickled `plan`, and blocks."""
+class Block(NamedTuple):
+    """Keyed events for a task, as an Arrow stream: the stream itself, or its file, offset and size in bytes."""
+
+    events: bytes | None
+    file: str = ""
+    start: int = 0
+    size: int = 0
+
 
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
@@ -558,10 +559,10 @@ def shares_of(spark: SparkSession, reader: EventReader) -> list[EventReader]:
     return reader.shares(max(1, min(most, len(files))))
 
 
-def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: str | None) -> pa.RecordBatch:
-    """Split keyed events into blocks for tasks (columns of `BLOCKS`); events of one key go to one task. `places`
-    maps a table's number to its first task and its number of tasks. Blocks go through files in `directory` when all
-    tasks share one disk; otherwise through Spark, which takes five times as long. Raises `TransientError`."""
+def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: str | None) -> list[tuple[int, Block]]:
+    """Split keyed events into blocks for tasks, by their number; events of one key go to one task. `places` maps a
+    table's number to its first task and its number of tasks. Blocks go through files in `directory` when all tasks
+    share one disk; otherwise through Spark, which takes five times as long. Raises `TransientError`."""
     numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
     tasks, buckets = np.array([places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
     if (buckets > 1).any():
@@ -570,7 +571,7 @@ def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: s
     if len(found) > 1:
         keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
     parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
-    blocks: list[dict[str, Any]] = []
+    blocks: list[tuple[int, Block]] = []
     # One file: tasks times calls are too many for a disk.
     file = None if directory is None else str(Path(directory, uuid.uuid4().hex))
     with _local_disk(), contextlib.nullcontext() if file is None else pa.OSFile(file, "wb") as shared:
@@ -579,9 +580,9 @@ def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: s
             start = sink.tell()
             with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_PLAIN if shared else _COMPRESSED) as stream:
                 stream.write_table(part)
-            place = {"file": file, "start": start, "size": sink.tell() - start}
-            blocks.append({"task": task, **(place if shared else {"events": sink.getvalue().to_pybytes()})})
-    return pa.RecordBatch.from_pylist(blocks, BLOCKS)
+            place = Block(None, file, start, sink.tell() - start) if file else Block(sink.getvalue().to_pybytes())
+            blocks.append((task, place))
+    return blocks
 
 
 def work_by_key(
@@ -598,7 +599,7 @@ def work_by_key(
     if spark is None:
         events = [KEYED_EVENTS.empty_table(), *read_keyed_events(reader, spans, decoded_again)]
         return [*work([plan for own in plans for plan in own], pa.concat_tables(events))]
-    rows = [{"task": task, "plan": pickle.dumps(plan)} for task, own in enumerate(plans) for plan in own]
+    pickled = [pickle.dumps(own) for own in plans]  # A task reads its own.
     shares = shares_of(spark, reader)
     # Through the disk that all tasks share; none when they run on several machines.
     is_local, found = (spark.sparkContext.master or "").startswith("local"), os.environ.get("SPARK_LOCAL_DIRS")
@@ -606,33 +607,28 @@ def work_by_key(
     temporary = functools.partial(tempfile.TemporaryDirectory, prefix="cdc-lakehouse-events-", dir=disks[0] or None)
     with temporary() if is_local else contextlib.nullcontext() as directory:
 
-        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def read(number: int, _: object) -> Iterator[tuple[int, Block]]:
             with errors_to_driver():
-                for batch in batches:
-                    for number in batch.column(0).to_pylist():
-                        for keyed in together(read_keyed_events(shares[number], spans, decoded_again)):
-                            yield divided(keyed, places, directory)
+                for keyed in together(read_keyed_events(shares[number], spans, decoded_again)):
+                    yield from divided(keyed, places, directory)
 
-        blocks = spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
-        planned = spark.createDataFrame(pa.Table.from_pylist(rows, TASK_ROWS))
-        both = planned.unionByName(blocks, allowMissingColumns=True)
-        return results_of(both.repartitionById(len(plans), both["task"]), functools.partial(work_in_task, work))
+        def of_task(number: int, blocks: Iterable[tuple[int, Block]]) -> Iterable[_Result]:
+            return work_in_task(work, pickle.loads(pickled[number]), [block for _, block in blocks])
+
+        blocks = spark.sparkContext.range(0, len(shares), 1, len(shares)).mapPartitionsWithIndex(read)
+        return results_of(blocks.partitionBy(len(plans), int), of_task)
 
 
-def work_in_task(work: Work[Any, _Result], batches: Iterable[pa.RecordBatch]) -> Iterator[_Result]:
-    """Do the work of one task, which gets rows of `TASK_ROWS`. Raises `TransientError` where blocks cannot be read."""
-    if parts := list(batches):
-        rows = pa.Table.from_batches(parts)
-        plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-        sources = [events.as_buffer() for events in rows.column("events").drop_null()]
-        with _local_disk():
-            places = (rows.column(name).drop_null().to_pylist() for name in ("file", "start", "size"))
-            for file, start, size in zip(*places, strict=True):
-                with pa.OSFile(file) as source:
-                    source.seek(start)
-                    sources.append(source.read_buffer(size))
-        blocks = (pa.ipc.open_stream(each).read_all() for each in sources)
-        yield from work(plans, pa.concat_tables([KEYED_EVENTS.empty_table(), *blocks]))
+def work_in_task(work: Work[_Plan, _Result], plans: Sequence[_Plan], blocks: Sequence[Block]) -> Iterable[_Result]:
+    """Do the work of one task with its blocks. Raises `TransientError` where these cannot be read."""
+    sources: list[Any] = [block.events for block in blocks if block.events is not None]
+    with _local_disk():
+        for _, file, start, size in (block for block in blocks if block.events is None):
+            with pa.OSFile(file) as source:
+                source.seek(start)
+                sources.append(source.read_buffer(size))
+    events = (pa.ipc.open_stream(each).read_all() for each in sources)
+    return work(plans, pa.concat_tables([KEYED_EVENTS.empty_table(), *events]))
 
 
 def together(tables: Iterable[pa.Table], most: int = _BLOCK_BYTES) -> Iterator[pa.Table]:
