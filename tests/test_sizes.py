@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_856, 19),
-    "cdc_lakehouse/lake": (9_552, 27),
+    "cdc_lakehouse/lake": (9_551, 27),
     "cdc_lakehouse/operate": (1_840, 6),
     "cdc_lakehouse/pipeline": (5_123, 15),
     "cdc_lakehouse/sample": (606, 3),
