@@ -139,7 +139,7 @@ def slices(rows: pa.Table) -> Iterator[pa.Table]:
         return
     ends = np.zeros(rows.num_rows + 1, np.int64)
     for column in rows.columns:
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        if column.type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
             ends[1:] += _compute.fill_null(_compute.binary_length(column), 0).to_numpy()
     np.cumsum(ends, out=ends)
     first = stop = 0

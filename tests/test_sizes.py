@@ -11,18 +11,18 @@ ROOT = Path(__file__).parents[1]
 
 # Lines and modules, without generated code.
 BUDGETS = {
-    "cdc_lakehouse/assets": (1_959, 8),
+    "cdc_lakehouse/assets": (1_968, 8),
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_856, 19),
-    "cdc_lakehouse/lake": (9_551, 27),
+    "cdc_lakehouse/lake": (9_627, 27),
     "cdc_lakehouse/operate": (1_840, 6),
-    "cdc_lakehouse/pipeline": (5_123, 15),
+    "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
-    "cdc_lakehouse/sources": (4_892, 18),
+    "cdc_lakehouse/sources": (4_915, 18),
     "cdc_lakehouse/*.py": (831, 5),
-    "tests": (27_667, 132),
+    "tests": (27_971, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

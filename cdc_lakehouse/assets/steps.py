@@ -569,6 +569,9 @@ def scheduled_job(name: str, selection: dg.AssetSelection, description: str, cro
 
 # --- The record of a command's run in the Dagster instance ---
 
+_STORED_AT_ONCE: Final = 100
+"""Events in one transaction, which keeps other writers of SQLite's storage waiting."""
+
 
 class RunReport:
     """The report of one run, with the tags and the configuration with which Dagster can execute it again; the context
@@ -652,6 +655,12 @@ class RunReport:
 
     def _store_step(self) -> None:
         entries, self._of_step = self._of_step, []
-        with runs.stored_at_once(self.instance):
-            for each in entries:
-                self.instance.handle_new_event(each)
+        for start in range(0, len(entries), _STORED_AT_ONCE):
+            some = entries[start : start + _STORED_AT_ONCE]
+            try:
+                with runs.stored_at_once(self.instance):
+                    for each in some:
+                        self.instance.handle_new_event(each)
+            except Exception:  # noqa: BLE001 - Whatever its storage raises: those before the fault can be stored.
+                for each in some:
+                    self.instance.handle_new_event(each)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AWAY: Final = (
     EngineError, CatalogUnreachableError, WarehouseUnreachableError, WarehouseFullError, SourceUnreachableError,
-    RunNotRecordedError,
+    RunNotRecordedError, ConfigurationError,
 )  # fmt: skip
 _OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the operating system about one file, which a retry does not repair."""

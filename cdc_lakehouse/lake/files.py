@@ -19,7 +19,7 @@ import struct
 import uuid
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -710,6 +710,13 @@ class TableFiles:
             with contextlib.suppress(ConfigurationError):
                 now = pyiceberg_file_io(self.warehouse, self.storage).properties
         return load_file_io({**self.io, **now}, self.location)
+
+
+def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:
+    """Delete data files (JSON for `ContentFileParser`) that are not committed."""
+    for path in [json.loads(file)["file-path"] for file in files]:
+        with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
+            load_file_io(dict(properties), path).delete(path)
 
 
 def as_data_file(text: str) -> DataFile:

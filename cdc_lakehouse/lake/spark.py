@@ -274,15 +274,14 @@ def _escape(text: str) -> str:
 
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
-_JVM_OPTIONS: Final = (
-    # Throughput of decode and apply matters, not pauses.
-    "-XX:+UseParallelGC",
-    # Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third
-    # of its CPU on compiling it. Code that runs for minutes is still compiled.
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
-    "-XX:+IgnoreUnrecognizedVMOptions",
+# Ten times the defaults: a run of a few seconds gains little from code of the second compiler, and spends a third of
+# its CPU on compiling it. Code that runs for minutes is still compiled.
+_SECOND_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# Throughput of decode and apply matters, not pauses.
+_JVM_OPTIONS: Final = ("-XX:+UseParallelGC", _SECOND_COMPILER, "-XX:+IgnoreUnrecognizedVMOptions")
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
@@ -395,8 +394,9 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     settings = spark_settings(config)
     if "spark.jars.packages" in settings:
         _build_session(config, storage)  # It keeps the jars that are fetched.
-    # For few commits: what the second compiler takes, a quarter of the CPU, a short run does not get back.
-    gateway = _jvm_of(config, {**settings, _OPTIONS: f"-XX:TieredStopAtLevel=1 {settings[_OPTIONS]}"})
+    # For few commits ten times later still. A session may follow in this JVM, so the compiler is not switched off.
+    later = settings[_OPTIONS].replace(_SECOND_COMPILER, re.sub(r"=\d+", r"\g<0>0", _SECOND_COMPILER))
+    gateway = _jvm_of(config, {**settings, _OPTIONS: later})
     jvm: Any = gateway.jvm
     settings |= catalog_settings(config, storage)
     options = {key.removeprefix(f"{_PREFIX}."): settings[key] for key in settings if key.startswith(f"{_PREFIX}.")}

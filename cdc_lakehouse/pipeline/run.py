@@ -294,9 +294,10 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
     for batches after the one that they have applied. What that run has appended of them and not marked as decoded is
     replaced; what it has appended of segments with a fault stays, and is marked."""
     names, appended = {segment.segment for segment in segments}, run.events.appended
-    more = "; its events are in: `cdc-lakehouse quarantine replay` decodes it again"
+    are_in = segments[0].batch in appended.unmarked
+    further = "; its events are in: `cdc-lakehouse quarantine replay` decodes it again" if are_in else ""
     rejected = [
-        Rejected(s.segment, None, error_class, reasons[s.segment] + more * appended.has(s), None, s.database, s.table)
+        Rejected(s.segment, None, error_class, reasons[s.segment] + further, None, s.database, s.table)
         for error_class, reasons in faults.items()
         for s in segments
         if s.segment in reasons
@@ -307,7 +308,7 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    marked = [s for s in segments if s.segment in deferred and appended.has(s)]
+    marked = [s for s in segments if are_in and s.segment in deferred]
     rest = [
         replace(s, batch=batch) if is_new else replayed_segment(s, batch, appended, s.landed_at)
         for s in segments

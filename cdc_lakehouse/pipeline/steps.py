@@ -17,8 +17,8 @@ from cdc_lakehouse.config.reporting import plural
 from cdc_lakehouse.decoders.problems import BAD_STATEMENT, BAD_VALUE, RAW_LIMIT, Rejected
 from cdc_lakehouse.errors import ConfigurationError, QuarantineLimitError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.current.update_tasks import delete_unused
 from cdc_lakehouse.lake.faults import engine_errors
+from cdc_lakehouse.lake.files import delete_unused
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.events import COUNTS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined

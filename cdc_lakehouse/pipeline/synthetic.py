@@ -34,8 +34,9 @@ from cdc_lakehouse.errors import CdcError, PermanentError, TableHeldError, Trans
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range, work_by_key
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import PartitionRows, Target
-from cdc_lakehouse.lake.current.update_tasks import FeedTable, TableUpdate, UpdatedTable, delete_unused, folded_texts
+from cdc_lakehouse.lake.current.update_tasks import FeedTable, TableUpdate, UpdatedTable, folded_texts
 from cdc_lakehouse.lake.faults import run_isolated
+from cdc_lakehouse.lake.files import delete_unused
 from cdc_lakehouse.lake.tables.events import EventWriter
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.lake.tables.segments import (

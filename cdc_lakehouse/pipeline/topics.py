@@ -28,6 +28,7 @@ from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.decoders.topic_reader import PartitionBatch, Summaries, TopicReader
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.faults import described
 from cdc_lakehouse.lake.tables import records
 from cdc_lakehouse.lake.tables.events import fits_driver
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Segment, replayed_segment
@@ -400,21 +401,19 @@ class Topics(RecordSource):
         return [beginning_of(each.partition, each.start, values[each.partition], decode) for each in ranges]
 
     def _receive(self, batch: int) -> tuple[Sequence[records.LandedSegment], Sequence[CdcError]]:
-        run, pending, form, options, landed = self._run, self._pending(), self._format, self._options, None
-        append = functools.partial(records.append_records, run.lake, run.feed, lambda: run.spark, pending, batch)
+        run, pending, form, options, decode = self._run, self._pending(), self._format, self._options, None
         # Messages that are read many at once are decoded as they come, where nothing is to be decoded before them.
         if pending.records and form.column_reader(options) and not (options.claims or run.segments.undecoded(OFFSETS)):
             known = self._stored.landed
             late = {(each, batch): known.late_before(each, end) for each, (_, end) in pending.offsets.items()}
-            run.events.ensure()
             try:
-                landed = append(self._decoder(late, {batch: run.landed_at}))
-            except CdcError:
-                raise
+                run.events.ensure()
+                decode = self._decoder(late, {batch: run.landed_at})
             except Exception as error:  # noqa: BLE001 - They land whatever it is, and the next step meets it again.
-                run.log.warning("messages could not be decoded as they came: %s", error)
-        landed_now, faults, decoded = landed or append()
-        self._decoded[batch] = decoded if landed else None
+                run.log.warning("messages cannot be decoded as they come: %s", described(error))
+        landed_now, faults, self._decoded[batch] = records.append_records(
+            run.lake, run.feed, lambda: run.spark, pending, batch, decode
+        )
         if waited_for := some([*map(str, self._waited_for())]):
             run.log.info("the cut goes no further than what was read of %s: more waits there", waited_for)
         return landed_now, [*pending.faults, *faults]

@@ -664,7 +664,9 @@ _UNKNOWN_SIZE: Final = 1024.0
 _USUAL_SIZE: Final = 1024
 """The bytes up to which the time depends on the number of records, not on their size."""
 _WORTH_A_TASK: Final = 100_000
-"""Records. Starting a client in a task costs about as much as a task for fewer saves."""
+"""Ranges with fewer records are not cut further: starting a client in a task costs about as much."""
+_SLACK: Final = 2
+"""The factor by which a part of a range may exceed its estimate. Parts after one that ends early are read in vain."""
 
 
 def choose_ranges(
@@ -674,8 +676,7 @@ def choose_ranges(
     `max_bytes` bytes of keys and values. Each partition with new offsets gets at least one, so that none waits
     forever."""
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
-    known = ((each, landed.record_bytes(each.topic)) for each in left)
-    sizes = {each: _UNKNOWN_SIZE if size is None else max(1.0, size) for each, size in known}
+    sizes = {each: _record_size(landed, each) for each in left}
     by_records = _share(left, max(max_records, len(left)))
     needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
     by_bytes = _share(needs, max_bytes)
@@ -691,6 +692,16 @@ def choose_ranges(
     return tuple(ranges)
 
 
+def _record_size(landed: LandedOffsets, partition: LogPartition) -> float:
+    size = landed.record_bytes(partition.topic)
+    return _UNKNOWN_SIZE if size is None else max(1.0, size)
+
+
+def expected_bytes(ranges: Iterable[OffsetRange], landed: LandedOffsets) -> list[int]:
+    """Return about how many bytes of keys and values the ranges have."""
+    return [round(len(each) * _record_size(landed, each.partition)) for each in ranges]
+
+
 def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:
     """Divide a total as equally as the needs allow: what a partition does not need is shared by the others."""
     shares: dict[LogPartition, int] = {}
@@ -704,14 +715,26 @@ def split_ranges(
     ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: Callable[[], int]
 ) -> tuple[tuple[OffsetRange, ...], ...]:
     """Distribute the ranges over groups, for about `tasks` tasks with about equal work, asked for their number when
-    there is more than one can do."""
+    there is more than one can do. Large ranges are cut, and each part is a group of its own; but not where the size of
+    records is not known: a part might have to end early, and what is behind would be read twice."""
     # In records of a usual size: larger records take longer.
     costs = {
         part: len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE) for part in ranges
     }
     total = sum(costs.values())
-    share = max(_WORTH_A_TASK, math.ceil(total / tasks()) if total > _WORTH_A_TASK else 0)
-    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(total / share))]
-    for part in sorted(ranges, key=costs.__getitem__, reverse=True):
+    divisible = len(ranges) > 1 or any(landed.record_bytes(part.partition.topic) is not None for part in ranges)
+    share = max(_WORTH_A_TASK, math.ceil(total / tasks()) if divisible and total > _WORTH_A_TASK else 0)
+    parts: list[OffsetRange] = []
+    whole: list[OffsetRange] = []
+    for part in ranges:
+        count = min(round(costs[part] / share), len(part))
+        if count > 1 and landed.record_bytes(part.partition.topic) is not None:
+            ends = [part.start + len(part) * number // count for number in range(count + 1)]
+            limit = _SLACK * math.ceil(part.max_bytes / count)
+            parts += (OffsetRange(part.partition, start, end, limit) for start, end in itertools.pairwise(ends))
+        else:
+            whole.append(part)
+    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(costs.__getitem__, whole)) / share))]
+    for part in sorted(whole, key=costs.__getitem__, reverse=True):
         min(groups, key=lambda group: sum(map(costs.__getitem__, group))).append(part)
-    return tuple(tuple(group) for group in groups if group)
+    return (*((part,) for part in parts), *(tuple(group) for group in groups if group))

@@ -450,12 +450,24 @@ def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> N
         (own,), (made,) = (list(tmp_path.rglob(f"{name}.db")) for name in (run, "made"))
         form = "SELECT sql FROM sqlite_schema WHERE sql > ''", "SELECT * FROM alembic_version", "PRAGMA journal_mode"
         assert [stored(made, each) for each in form] == [stored(own, each) for each in form]
-        runs.make_log_file(instance, "made")  # Another process has made it: it stays as it is.
-        with runs.stored_at_once(instance):
-            for moment in (0.0, 1.0, 2.0):
-                instance.handle_new_event(dg.EventLogEntry(None, 20, "said", "made", moment, None, None, None))
-            assert not stored(made, "SELECT * FROM event_logs"), "they are one transaction"
-        assert len(instance.get_records_for_run("made").records) == 3
+        content, (index,) = made.read_bytes(), tmp_path.rglob("index.db")
+        runs.make_log_file(instance, "made")
+        assert made.read_bytes() == content, "another process has made it: it stays as it is"
+        kind, what, payload = runs.payload_of_event(dg.AssetMaterialization("new"))
+        of_asset = dg.DagsterEvent(kind.value, "job", event_specific_data=payload, message=what)
+        count = "SELECT count(*) FROM event_logs WHERE run_id = 'made'"
+        for fails in (True, False):
+            with (
+                pytest.raises(OSError, match="no room") if fails else contextlib.nullcontext(),
+                runs.stored_at_once(instance),
+            ):
+                for moment, event in enumerate([None, of_asset, None]):
+                    instance.handle_new_event(dg.EventLogEntry(None, 20, "said", "made", moment, None, None, event))
+                assert [stored(each, count) for each in (made, index)] == [[(0,)]] * 2, "they are one transaction"
+                if fails:
+                    raise OSError("no room")
+            assert [stored(each, count) for each in (made, index)] == [[(0 if fails else n,)] for n in (3, 1)]
+        assert instance.get_latest_materialization_event(dg.AssetKey("new")) is not None
         files = set(tmp_path.rglob(f"{run}*"))
         runs.delete_log_file(instance, run)
         assert files - set(tmp_path.rglob(f"{run}*")), "each run has a file"

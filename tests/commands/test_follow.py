@@ -19,6 +19,7 @@ import pytest
 from dagster._core.storage.runs.schema import RunStorageSqlMetadata
 from sqlalchemy import event
 
+from cdc_lakehouse.assets import runs, steps
 from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.commands import run
@@ -313,6 +314,33 @@ def test_a_run_that_dagster_does_not_record_writes_nothing(lake: TestLake, runne
     assert "no such table" in (failed.error or "") and not failed.held
     assert lake.lake.load(system_table(lake.name, "checkpoints")) is None
     assert runner.try_run(lake.feed).published
+
+
+def test_events_before_one_that_dagster_cannot_store_stay(
+    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few are stored in one transaction, so that other processes do not wait for long."""
+    Sink(lake.sink, checkpoint=10)
+    at_once, stored_at_once, real = list[int](), runs.stored_at_once, dg.DagsterInstance.handle_new_event
+
+    def counted(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[None]:
+        at_once.append(0)
+        return stored_at_once(instance)
+
+    def handle(instance: dg.DagsterInstance, entry: dg.EventLogEntry) -> None:
+        if entry.dagster_event is not None and entry.dagster_event.is_step_materialization:
+            raise OSError("no room")
+        at_once[-1:] = [each + 1 for each in at_once[-1:]]
+        real(instance, entry)
+
+    monkeypatch.setattr(steps, "_STORED_AT_ONCE", 2)
+    monkeypatch.setattr(runs, "stored_at_once", counted)
+    monkeypatch.setattr(dg.DagsterInstance, "handle_new_event", handle)
+    failed = runner.try_run(lake.feed)
+    assert "no room" in (failed.error or "") and failed.run_id is not None and max(at_once[:-1]) == 2
+    found = [each.dagster_event for each in runner.instance.all_logs(failed.run_id) if each.dagster_event]
+    (step,) = [each.step_key for each in found if each.is_step_failure]
+    assert step in [each.step_key for each in found if each.is_step_start]
 
 
 def test_following_begins_while_dagsters_storage_is_away(

@@ -967,12 +967,12 @@ def test_pieces_of_a_file_together_are_the_file(ends: tuple[int, ...]) -> None:
 
 
 def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
-    content = b"a line\n" * 2_000_000
-    (tmp_path / "a").write_bytes(content)
-    ref = SegmentRef("a", len(content), None)
-    (parts,) = read_in_parts(tmp_path.as_uri(), StorageConfig(), [ref])
-    found = list(parts)
-    assert len(found) == 2 and b"".join(found) == content
+    for content in (b"a line\r\n" * 2_000_000, b"a\n" + b"\n" * (8 << 20) + b"a" * 7, b"\n" + b"a" * (20 << 20), b""):
+        (tmp_path / "a").write_bytes(content)
+        ((*found,),) = read_in_parts(tmp_path.as_uri(), StorageConfig(), [SegmentRef("a", len(content), None)])
+        assert b"".join(found) == content and len(found) <= -(-len(content) // (8 << 20))
+        # But for the last, each ends with a line that is not longer than a part.
+        assert all(part.endswith(b"\n") or len(part) == 16 << 20 for part in found[:-1])
     too_large = [SegmentRef("a", 1 << 31, None)]
     with pytest.raises(SourceError, match="larger than 2147483647 bytes"):
         list(read_in_parts(tmp_path.as_uri(), StorageConfig(), too_large))

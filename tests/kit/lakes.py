@@ -293,6 +293,7 @@ def optimize(session: SparkSession, identifier: Identifier, *, expires: bool = T
 
 def let_spark_do_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("cdc_lakehouse.lake.tables.events._DRIVER_SEGMENTS", 0)
+    patch.setattr("cdc_lakehouse.sources.kafka._WORTH_A_TASK", 1)
     patch.setattr("cdc_lakehouse.lake.current.update_tasks._DRIVER_TASKS", 0)
     patch.setattr("cdc_lakehouse.pipeline.synthetic._DRIVER_EVENTS", -1)
 

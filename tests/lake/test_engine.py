@@ -3,6 +3,7 @@ engine cannot be used: which key names it, and whether another try may work. Of 
 Spark fails are found: the others are done."""
 
 import contextlib
+import errno
 import itertools
 import json
 import re
@@ -39,7 +40,7 @@ from cdc_lakehouse.errors import CatalogUnreachableError, ConfigurationError, En
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake import faults, spark, sql_catalog
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.faults import engine_errors, engine_fault
+from cdc_lakehouse.lake.faults import engine_errors, engine_fault, warehouse_fault
 from cdc_lakehouse.lake.file_io import packages, pyiceberg_file_io, spark_file_io
 from cdc_lakehouse.lake.iceberg_java import PACKAGES
 from cdc_lakehouse.lake.spark import fetch_command, filtered, jar_directory, jars, spark_settings
@@ -164,6 +165,8 @@ def test_disk_that_is_full_is_told_from_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         disk.open_input_stream(str(tmp_path / "none"))
     assert engine_fault(missing.value) is None
+    refused = warehouse_fault(PermissionError(errno.EACCES, "no"))
+    assert isinstance(refused, ConfigurationError) and engine_fault(refused) is refused, "it is of no table"
 
 
 def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:

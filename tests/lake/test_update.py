@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import Mock, patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -609,7 +610,23 @@ def test_events_are_keyed_by_the_spans_they_are_in(rows: list[Any], spans: list[
     assert sorted(map(repr, keyed(events, *spans))) == sorted(map(repr, wanted))
 
 
+def test_texts_of_inserts_are_read_with_their_keys_unless_one_is_large() -> None:
+    span = replace(_TWO[0], version=version_of(1, "a varchar(9) key, b varchar(9) key"))
+    for length in (1, keyed_events.LARGE_IMAGE + 1):
+        rows = [row_event("I", None, {"a": str(n), "b": "x" * (length if n else 1)}, 9, "t") for n in range(2)]
+        found = keyed_events.KeyedSpans([span]).keyed(pa.Table.from_pylist(rows, _CHANGES))
+        assert (f"{product.TEXT_OF}b" in found.column_names) == (length == 1), length
+
+
 # --- Shares of tasks ---
+
+
+def test_table_with_a_part_that_failed_is_not_apart() -> None:
+    """It may have a key of another part."""
+    keys, name = keyed_events.packed(np.array([1], np.uint64)), product.TableName("d", "t")
+    parts = [update_tasks.UpdatedTable(number, name, failure=why, keys=None if why else keys)
+             for number, why in ((0, "no room"), (0, None), (1, None))]  # fmt: skip
+    assert [part.table_no for part in update_tasks.parts_apart({}, parts)] == [1]
 
 
 def test_shares_of_a_reader_have_each_file_once_and_equal_sizes() -> None:

@@ -89,7 +89,8 @@ def parsed(case: Case) -> Iterator[str]:
     for text, (read, is_failed, is_zero, same, is_typed) in zip(texts, found, strict=False):
         assert (same, is_typed) == (read, True) and (read is None) == (is_failed or is_zero)
         by_arrow = integers(pa.array([text]), (column,), how)
-        assert by_arrow is None or (by_arrow.to_pylist() == [read] and not is_failed)
+        is_usual = column.name in ("int", "bigint") and re.fullmatch(r"-?[1-9]\d{0,8}", text)
+        assert not is_usual if by_arrow is None else by_arrow.to_pylist() == [read] and not is_failed
         yield "cannot be read" if is_failed else "a zero date" if is_zero else text_of(written(read))
 
 
@@ -263,7 +264,10 @@ def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
 
 def test_rows_with_long_texts_come_in_parts() -> None:
     lengths = [10] * 3000 + [20 << 20] + [26_000] * 2048 + [10] * 3000
-    parts = [*duckdb_sql.slices(pa.table({"v": ["x" * length for length in lengths]}))]
+    rows = pa.table({"v": ["x" * length for length in lengths]})
+    parts = [*duckdb_sql.slices(rows)]
+    large = duckdb_sql.slices(rows.cast(pa.schema([("v", pa.large_string())])))
+    assert [part.num_rows for part in large] == [part.num_rows for part in parts]
     assert [len(text) for part in parts for text in part.column("v").to_pylist()] == lengths
     assert len([part for part in parts if part.num_rows > 1 and part.nbytes > 17 << 20]) == 0
     assert [part.num_rows for part in duckdb_sql.slices(pa.table({"v": ["x"] * 9000}))] == [9000]

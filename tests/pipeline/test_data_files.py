@@ -161,6 +161,27 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     assert len(lake.run().segments.rows) == 2
 
 
+@pytest.mark.parametrize("by", ["date", "replay"])
+def test_unreadable_file_that_landed_again_is_tried_by_each_run(
+    by: str, lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was decoded in the newest batch, whose events it keeps until it can be read."""
+    Sink(lake.sink, "a", checkpoint=10).file("a")
+    run, _ = fresh(lake)
+    ((file,), _) = run.source.decode(run.source.land().new)
+    run.segments.mark_decoded([replace(file, state="decoded", decoded_at=NOON, events=1)])
+    events_of(lake, appended=Appended(1, frozenset({1})))
+    run = lake.run(dates=frozenset({file.feed_date}) if by == "date" else frozenset())
+    decoded = [*run.segments.find([file.segment]).values()]
+    (again,) = run.source.land().new if by == "date" else run.source.replay(decoded)
+    monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: {file.segment: "no answer"})
+    for each in (run, lake.run()):
+        assert each.source.decode([again]) == ([], [])
+        assert each.segments.find([file.segment])[file.segment] == again and again.state == "landed"
+        (why,) = each.quarantine.open()
+        assert why.message == "no answer"
+
+
 def test_second_batch_that_was_not_marked_names_a_snapshot(lake: TestLake) -> None:
     """The one that the run has made of the first has its events too."""
     sink = Sink(lake.sink, "a", checkpoint=10)

@@ -1,37 +1,61 @@
 """Topics and servers: where they begin, which records are read again or removed, what cannot be used or joined, and how
 far they may be applied."""
 
+import errno
 import functools
 import json
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from py4j.protocol import Py4JError
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.decoders.format import Options
 from cdc_lakehouse.decoders.registry import format_of
-from cdc_lakehouse.decoders.topic_reader import PartitionSummary
-from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.events import EventWriter
-from cdc_lakehouse.lake.tables.records import LandedState, RecordCommits, files_before, landed_state, remove_before
-from cdc_lakehouse.lake.tables.segments import OFFSETS, Appended, Segment
+from cdc_lakehouse.decoders.tasks import run_tasks
+from cdc_lakehouse.decoders.topic_reader import PartitionSummary, Summaries, TopicReader
+from cdc_lakehouse.errors import (
+    ConcurrentRunError,
+    SourceError,
+    SourceUnreachableError,
+    WarehouseFullError,
+    WarehouseUnreachableError,
+)
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.files import DatedFiles
+from cdc_lakehouse.lake.tables import events
+from cdc_lakehouse.lake.tables.events import Events, EventWriter
+from cdc_lakehouse.lake.tables.records import (
+    LandedState,
+    RecordCommits,
+    RecordRows,
+    RecordShare,
+    files_before,
+    landed_state,
+    remove_before,
+)
+from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Appended, Segment
+from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline import canal
 from cdc_lakehouse.pipeline.canal import CanalServer
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topics import beginning_of, wanted_records
+from cdc_lakehouse.sources import kafka as kafka_source
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from cdc_lakehouse.sources.dump.contents import DumpPosition
@@ -172,23 +196,147 @@ def test_partition_that_comes_after_a_look_begins_at_its_first_message(
     assert lake.run().source.first_ts() == FIRST
 
 
-def test_messages_land_and_can_be_decoded_alike_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic, lake = MemoryTopic(monkeypatch), lake_in(tmp_path, source=kafka("ticdc-canal-json", "x"))
+@pytest.fixture
+def topic_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestLake:
+    """A topic of two partitions with ten messages each, most of which are odd, and a lake without an event."""
+    topic, lake = MemoryTopic(monkeypatch), lake_in(tmp_path, source=kafka("ticdc-canal-json", "x", max_records=12))
     lake.lake.ensure_namespace(f"cdc_{lake.name}")
-    events_of(lake)
+    events_of(lake, EVENTS.empty_table())
+    rows = [None if n % 5 else f"é{n}" for n in range(20)]
+    rows[1::5] = [message(_tidb={"commitTs": FIRST + n}).decode() for n in range(4)]
+    rows[4:6] = [message(type="TIDB_WATERMARK", _tidb={"watermarkTs": FIRST + 2}).decode()] * 2
     topic.send(
-        {"partition": n % 2, "key": None if n % 3 else "k", "value": None if n % 5 else f"é{n}", "timestamp": time}
+        {"partition": n % 2, "key": None if n % 3 else "k", "value": rows[n], "timestamp": time}
         for n, time in enumerate([0, 86_400_000, -1, 2**53, 1] * 4)
     )
-    given, source = list[pa.Table](), lake.run().source
-    monkeypatch.setattr(EventWriter, "decode", lambda *of: given.append(pa.Table.from_batches(of[-1])) or 1 // 0)
+    return lake
+
+
+def event_files(lake: TestLake) -> list[Path]:
+    return [*(lake.warehouse / f"cdc_{lake.name}" / "events").rglob("*.parquet")]
+
+
+def test_messages_are_decoded_alike_as_they_come_and_later(
+    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, decode = list[tuple[list[Any], Summaries]](), EventWriter.decode
+
+    def noted(writer: EventWriter, make: Any, rows: Iterator[pa.RecordBatch]) -> tuple[list[str], Summaries]:
+        given = [*rows]
+        files, summaries = decode(writer, make, given)
+        given = pa.Table.from_batches(given).sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+        found.append((given, summaries))
+        return files, summaries
+
+    monkeypatch.setattr(EventWriter, "decode", noted)
+    monkeypatch.setattr(Events, "commit", lambda *_: None)
+    for late, lines in ((0, 6), (10, 4)):
+        source = topic_lake.run().source
+        landed = source.land().new
+        assert [each.lines for each in landed] == [lines] * 2
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordShare, "read", lambda *_: pytest.fail("records are read again"))
+            as_they_came = source.decode(landed)
+        counted, rejected = topic_lake.run().source.decode(landed)
+        assert counted == as_they_came[0] and Counter(rejected) == Counter(as_they_came[1])
+        first, later = found
+        assert first == later and {each.late_before for each in first[1].values()} == {late}
+        assert len(first[1]) == 2 and any(each.bad for each in first[1].values())
+        found.clear()
+        topic_lake.run().segments.mark_decoded([replace(each, state=DECODED) for each in landed])
+
+
+def fail(error: Exception, *, after: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A function that fails, after another has been called."""
+
+    def failing(*of: Any, **more: Any) -> Any:
+        if after is not None:
+            after(*of, **more)
+        raise error
+
+    return failing
+
+
+SECRET = "jdbc:postgresql://u:hunter2@db"
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), [
+    (Events, "ensure", Py4JError(f"o1.run.\n: {SECRET}")), (Signals, "last_ts", WarehouseUnreachableError("away")),
+    (EventWriter, "write", PermissionError(errno.EACCES, "no")), (EventWriter, "decode", WarehouseFullError("full")),
+    (TopicReader, "read", ZeroDivisionError()), (TopicReader, "rest", MemoryError()),
+])  # fmt: skip
+def test_messages_land_whatever_fails_in_decoding_them(
+    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: type, name: str,
+    error: Exception,
+) -> None:  # fmt: skip
+    reads, rows_of = list[object](), RecordRows.add
+    monkeypatch.setattr(RecordRows, "add", lambda *of: reads.append(of) or rows_of(*of))
+    monkeypatch.setattr(owner, name, fail(error))
+    source = topic_lake.run().source
     landed = source.land().new
-    assert [each.lines for each in landed] == [10, 10]
-    with pytest.raises(ZeroDivisionError):
-        source.decode(landed)
-    for number in (0, 1):
-        as_they_came, stored = (rows.filter(pc.field("partition") == number).to_pylist() for rows in given)
-        assert as_they_came == stored and [row["offset"] for row in stored] == [*range(10)]
+    assert [each.lines for each in landed] == [6, 6] and len(reads) == 2
+    assert len(topic_lake.machinery("records")) == 12 and not event_files(topic_lake)
+    assert "as they come" in caplog.text.replace("came", "come") and SECRET not in caplog.text
+    if owner is not Events:
+        with pytest.raises(type(error)):
+            source.decode(landed)
+
+
+@pytest.mark.parametrize("kind", ["read", "close", "race", "unknown"])
+def test_fault_of_records_ends_a_run_as_if_nothing_was_decoded(
+    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    adds, add, exit_files = list[object](), RecordRows.add, DatedFiles.__exit__
+    full = OSError(errno.ENOSPC, "no room")
+
+    def fails(files: DatedFiles, *how: Any) -> None:
+        if "batch-1" in files._name:
+            exit_files(files, type(full), full, None)
+            raise full
+        exit_files(files, *how)
+
+    error = {"race": CommitFailedException(), "unknown": CommitStateUnknownException()}.get(kind, full)
+    if kind == "read":
+        monkeypatch.setattr(RecordRows, "add", lambda *of: adds.append(of) or fail(full, after=add)(*of))
+    elif kind == "close":
+        monkeypatch.setattr(DatedFiles, "__exit__", fails)
+    else:
+        monkeypatch.setattr("cdc_lakehouse.lake.tables.records.commit", fail(error))
+    raised = ConcurrentRunError if kind == "race" else type(error)
+    with pytest.raises(raised):
+        topic_lake.run().source.land()
+    assert not topic_lake.machinery("records") and "decoded" not in caplog.text and len(adds) == (kind == "read")
+    # Whose commit may have gone through are kept.
+    assert bool(event_files(topic_lake)) == (kind == "unknown")
+
+
+def test_parts_of_partitions_land_up_to_the_first_that_is_not_read_up(
+    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next step decodes them, as it does what one process lands and several can decode."""
+    decoded = list[object]()
+    monkeypatch.setattr(EventWriter, "decode", lambda *of: decoded.append(of))
+    monkeypatch.setattr(events, "_TASK_BYTES", 10)
+    topic_lake.run().segments.mark_decoded([replace(s, state=DECODED) for s in topic_lake.run().source.land().new])
+    reader = kafka_source.RangeReader
+
+    def short(source: Any, ranges: list[OffsetRange]) -> Any:
+        return reader(source, [replace(of, end=of.end - (of.partition.number == 0 and of.start == 6)) for of in ranges])
+
+    monkeypatch.setattr(kafka_source, "RangeReader", short)
+    monkeypatch.setattr(kafka_source, "_WORTH_A_TASK", 1)
+    monkeypatch.setattr(FeedRun, "spark", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=4)))
+    monkeypatch.setattr("cdc_lakehouse.lake.tables.records.run_tasks", lambda _, *of: run_tasks(None, *of))
+    landed = topic_lake.run().source.land().new
+    assert [(each.segment[:3], int(each.segment[4:]), each.lines) for each in landed] == [
+        ("x/0", 6, 1), ("x/1", 6, 2), ("x/1", 8, 2)
+    ]  # fmt: skip
+    assert not decoded
+    offsets_of = Counter((row["partition"], row["offset"]) for row in topic_lake.machinery("records"))
+    assert offsets_of == Counter([*((0, n) for n in range(7)), *((1, n) for n in range(10))])
+    table = topic_lake.lake.existing(system_table(topic_lake.name, "records"))
+    stored = {Path(row["file_path"].removeprefix("file://")) for row in table.inspect.files().to_pylist()}
+    assert stored == {*(topic_lake.warehouse / f"cdc_{topic_lake.name}/records/data").rglob("*.parquet")}
 
 
 # --- How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least

@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import random
 import re
@@ -259,7 +260,12 @@ class TopicFeed:
                         faults = [*(pending.faults if word == "run" else ()), *faults]
                     except CdcError as error:
                         segments, faults = (), [error]
-                said = [f"{each.partition} from {each.start} to {each.end}: {each.records}" for each in segments]
+                said = list[str]()
+                for partition, own in itertools.groupby(segments, lambda each: each.partition):
+                    parts = list(own)
+                    assert all(before.end == after.start for before, after in itertools.pairwise(parts))
+                    count = sum(each.records for each in parts)
+                    said.append(f"{partition} from {parts[0].start} to {parts[-1].end}: {count}")
                 for each in faults:
                     check_no_secret(each)
                 return [*(said or ["nothing"]), *(f"{type(each).__name__}: {each}" for each in faults)]

@@ -121,19 +121,31 @@ def test_ranges_share_records_fairly(offsets: Offsets, max_records: int) -> None
 def test_tasks_share_all_ranges(offsets: Offsets, sizes: dict[str, float | None], tasks: int) -> None:
     chosen = sources.choose_ranges(offsets, landed(sizes), GREAT, GREAT * 10**6)
     groups = sources.split_ranges(chosen, landed(sizes), lambda: tasks)
-    assert len(groups) <= tasks and all(groups)
-    assert sorted(each.partition for group in groups for each in group) == [each.partition for each in chosen]
+    assert len(groups) <= 2 * tasks and all(groups)
+    wholes = {each.partition: each for each in chosen}
+    for group in groups:
+        assert len(group) == 1 or all(part == wholes[part.partition] for part in group), "a part is in a group"
+    for whole in chosen:
+        found = [part for group in groups for part in group if part.partition == whole.partition]
+        parts = sorted(found, key=lambda part: part.start)
+        assert [part.start for part in parts] == [whole.start, *(part.end for part in parts[:-1])]
+        assert parts[-1].end == whole.end and len({part.segment for part in parts}) == len(parts)
+        assert parts == [whole] or (
+            sizes[whole.partition.topic] is not None and sum(part.max_bytes for part in parts) >= whole.max_bytes
+        )
 
 
 @pytest.mark.parametrize(
     ("partitions", "records", "size", "tasks", "lengths"),
-    # Large records are worth a task; small partitions are one task; one reads a partition, which has an order.
-    [(1, 2_000_000, 250.0, 4, [2_000_000]), (4, 500_000, 250.0, 2, [1_000_000] * 2), (3, 1000, 250.0, 3, [3000]),
-     (3, 1000, 4e5, 3, [1000] * 3), (50, 100, 250.0, 4, [5000])],
+    # Large records are worth a task; small partitions are one task; nobody is asked what is not divided.
+    [(1, 2_000_000, 250.0, 4, [500_000] * 4), (4, 500_000, 250.0, 2, [1_000_000] * 2), (1, 1000, 250.0, None, [1000]),
+     (1, 1000, 4e5, 3, [333, 333, 334]), (50, 100, 250.0, None, [5000]), (1, 2_000_000, None, None, [2_000_000])],
 )  # fmt: skip
-def test_tasks_have_enough_to_do(partitions: int, records: int, size: float, tasks: int, lengths: list[int]) -> None:
+def test_tasks_have_enough_to_do(
+    partitions: int, records: int, size: float | None, tasks: int | None, lengths: list[int]
+) -> None:
     wholes = [sources.OffsetRange(sources.LogPartition("a", n), 7, 7 + records, 10**9) for n in range(partitions)]
-    groups = sources.split_ranges(wholes, landed({"a": size}), lambda: tasks)
+    groups = sources.split_ranges(wholes, landed({"a": size}), lambda: tasks or pytest.fail("it is asked for tasks"))
     assert [sum(map(len, group)) for group in groups] == lengths
 
 

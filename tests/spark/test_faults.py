@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import os
 import signal
 from dataclasses import replace
@@ -19,8 +20,11 @@ from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.records import RecordShare
 from cdc_lakehouse.pipeline import synthetic
+from cdc_lakehouse.pipeline.topics import Topics
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, DAY, EXCHANGE, ID, MULTI, PARTITIONED, T0, HandSink, row, text
+from tests.kit.kafka import MemoryTopic
 from tests.kit.kills import KillAtCall
 from tests.kit.lakes import NewLake, check_events, let_spark_do_all, run_all
 
@@ -84,16 +88,14 @@ def test_value_of_64_mib_is_written_and_changed(new_lake: NewLake) -> None:
         assert lake.rows("a") == rows
 
 
-@pytest.mark.parametrize("decoded_again", [False, True])
-def test_file_gone_after_its_run_was_killed_is_listed(decoded_again: bool, new_lake: NewLake) -> None:
-    """The run has appended its events. The next one can be killed while it decodes the file again."""
+def test_file_gone_after_its_run_was_killed_is_listed(new_lake: NewLake) -> None:
+    """The run has appended its events."""
     lake = new_lake(source=CSV, policy=SKIP)
     (sink := HandSink(lake.sink)).begin(*TABLES)
     place = sink.rows("d/large", 1, row("I", "large", 6, "2", "2", '"x"'), "garbage", index=2)
-    for after in [True, False][: 1 + decoded_again]:
-        with KillAtCall(Events, "commit", 1, after=after)(lake) as killed:
-            run_all(lake.run())
-        assert killed.happened
+    with KillAtCall(Events, "commit", 1, after=True)(lake) as killed:
+        run_all(lake.run())
+    assert killed.happened
     place.unlink()
     lake.go_through()
     check_events(lake)
@@ -132,10 +134,11 @@ def test_engine_that_does_not_answer_fails_no_table(
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("error", "reason"), [
     (ValueError("no row"), "ValueError no row"), (MemoryError(), "cannot be written"),
-    (OSError(errno.ENOSPC, "no room"), None), (FileNotFoundError(errno.ENOENT, "a manifest"), None),
+    (OSError(errno.ENOSPC, "no room"), WarehouseFullError),
+    (FileNotFoundError(errno.ENOENT, "a manifest"), WarehouseUnreachableError),
 ])  # fmt: skip
 def test_exchange_that_fails_holds_its_tables_alone(
-    error: Exception, reason: str | None, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
+    error: Exception, reason: str | type[Exception], new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = new_lake(source=CSV)
     (sink := HandSink(lake.sink)).begin(*TABLES)
@@ -150,8 +153,8 @@ def test_exchange_that_fails_holds_its_tables_alone(
 
     with monkeypatch.context() as patch:
         patch.setattr(synthetic._Table, "spans", fail)
-        if reason is None:
-            with pytest.raises((WarehouseFullError, WarehouseUnreachableError)):
+        if not isinstance(reason, str):
+            with pytest.raises(reason):
                 run_all(lake.run())
         else:
             held = run_all(lake.run()).applied.held
@@ -159,6 +162,50 @@ def test_exchange_that_fails_holds_its_tables_alone(
             assert lake.rows("other") == [(1, 1, "other4")]
     lake.go_through()
     assert (lake.rows("p"), lake.rows("large")) == ([(1, 1, "large3")], [])
+
+
+@pytest.mark.in_turn
+def test_worker_that_is_ended_by_what_it_decodes_as_it_comes_lands_it(
+    new_lake: NewLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    let_spark_do_all(monkeypatch)
+    topic, pids, killed, decoder = MemoryTopic(monkeypatch), tmp_path / "pids", tmp_path / "killed", Topics._decoder
+    lake = new_lake(source={"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "b:1", "topics": ["x"]})
+
+    def noted(*of: Any) -> Any:
+        decode = decoder(*of)
+
+        def in_task(rows: Any) -> Any:
+            with pids.open("a") as file:
+                print(os.getpid(), file=file)
+            if not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return decode(rows)
+
+        return in_task
+
+    monkeypatch.setattr(Topics, "_decoder", noted)
+    told = {"database": "d", "table": "t", "isDdl": False, "pkNames": ["id"], "mysqlType": {"id": "int"}, "es": 1}
+    create = {**told, "type": "CREATE", "isDdl": True, "sql": "CREATE TABLE t (id INT PRIMARY KEY)"}
+    create["_tidb"] = {"commitTs": T0}
+    for batch, kills in enumerate((False, True, False), 1):
+        for partition in (0, 1):
+            row = {**told, "type": "INSERT", "data": [{"id": str(10 * batch + partition)}]}
+            sent = [create, {**row, "_tidb": {"commitTs": T0 + batch}}][batch > 1 :]
+            sent.append({**told, "type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": T0 + batch}})
+            common = {"partition": partition, "key": None, "timestamp": 1}
+            topic.send({**common, "value": json.dumps(each)} for each in sent)
+        pids.write_text("")
+        killed.unlink(missing_ok=True) if kills else killed.touch()
+        with monkeypatch.context() as patch:
+            if not kills:
+                patch.setattr(RecordShare, "read", lambda *_: pytest.fail("records are read again"))
+            run_all(lake.run())
+        decoded_by = pids.read_text().split()
+        assert str(os.getpid()) not in decoded_by and (kills or len(decoded_by) == 2)
+        assert [id for id, *_ in lake.rows("t")] == [10 * n + p for n in range(1, batch + 1) for p in (0, 1)]
+    check_events(lake)
 
 
 @pytest.mark.in_turn

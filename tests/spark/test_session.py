@@ -74,6 +74,7 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     section = lake_section(tmp_path)
     partitions = str(section["spark"]["conf"]["spark.sql.shuffle.partitions"])
     section["spark"]["conf"] |= {"spark.hadoop.my.password": SECRET, "spark.driver.memory": "600m"}
+    del section["spark"]["conf"]["spark.driver.extraJavaOptions"]
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.my.default 1\nspark.sql.shuffle.partitions 77\n")
     temporary = tmp_path / "tmp"
@@ -89,6 +90,8 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     assert told["secret"] == SECRET
     assert "hunter2" not in told["command"] + told["environment"] + done.stderr
     assert "-Xmx600m" in told["command"]
+    assert "-XX:Tier4InvocationThreshold=500000\0" in told["command"], "the JVM was started for a catalog"
+    assert "TieredStopAtLevel" not in told["command"], "a session is for long work"
     assert (told["default"], told["partitions"], told["again"]) == ("1", partitions, partitions)
     assert told["python"] == sys.executable
     assert told["host"] == "localhost", "its ports are open to other machines"

@@ -253,7 +253,8 @@ def _texts(events: pa.Table, spans: Sequence[KeyedSpan]) -> Mapping[str, Any]:
         return {}
     names, known = ({column.name for column in columns} for columns in (version.carried, version.columns))
     has_key = names.issuperset(name for name, _ in spans[0].key)
-    return (image_texts(events.column("after"), names, known) if has_key else None) or {}
+    fits = len([*sql.slices(events.select(["after"]))]) == 1
+    return (image_texts(events.column("after"), names, known) if has_key and fits else None) or {}
 
 
 def _key_parts(

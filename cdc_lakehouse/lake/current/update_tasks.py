@@ -6,10 +6,8 @@ here: files of a failed task are never read."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +50,7 @@ from cdc_lakehouse.lake.files import (
     DataFileWriter,
     Range,
     StoredFile,
+    delete_unused,
     new_path,
     read_rows,
     write_file,
@@ -321,13 +320,15 @@ def update_by_share(
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
     """Return the parts of tables of which no two parts have a key with the same hash; delete the files of others."""
     keys: dict[int, list[Any]] = {}
+    # What failed may have keys of another part.
+    unknown = {part.table_no for part in parts if part.keys is None and part.failure is not None}
     for part in parts:
         own = keys.setdefault(part.table_no, [np.zeros(0, np.uint64)])
-        own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]  # There are none where it failed.
+        own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]
         part.keys = None
     # Each part's are in order: a stable sort only merges them.
     ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
-    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()}
+    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()} - unknown
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
@@ -410,13 +411,6 @@ class TypingTask:
     def discard(self) -> None:
         """Delete what was written: the task fails."""
         delete_unused(self._properties, [file for part in self._parts for file in part.files])
-
-
-def delete_unused(properties: Mapping[str, str], files: Iterable[str]) -> None:
-    """Delete data files (JSON for `ContentFileParser`) that are not committed."""
-    for path in [json.loads(file)["file-path"] for file in files]:
-        with contextlib.suppress(OSError):  # Maintenance removes it as an orphan.
-            load_file_io(dict(properties), path).delete(path)
 
 
 def folded_rows(

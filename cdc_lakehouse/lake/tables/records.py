@@ -11,15 +11,16 @@ driver commits them, for which it needs no JVM.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
+import functools
 import itertools
 import json
+import logging
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,18 +35,22 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.tasks import run_tasks
+from cdc_lakehouse.decoders.tasks import run_tasks, spark_errors
 from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, StoredFormError
 from cdc_lakehouse.lake import files as lake_files
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.faults import described
 from cdc_lakehouse.lake.names import BATCH, BATCH_SEGMENTS, FIRST_BATCH, LANDED, OFFSETS, REMOVED_UPTO
+from cdc_lakehouse.lake.tables.events import fits_driver
 from cdc_lakehouse.lake.tables.small_table import BY_DATE, commit, create
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Messages, OffsetRange, Pending
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +296,7 @@ class RecordCommits:
         self._lake.on_write()
         offsets = defaultdict[str, dict[int, list[int]]](dict)
         for each in segments:
-            offsets[each.partition.topic][each.partition.number] = [each.start, each.end]
+            offsets[each.partition.topic].setdefault(each.partition.number, [each.start, 0])[1] = each.end
         about = {BATCH: str(batch), OFFSETS: json.dumps(offsets)} if offsets else {}
 
         def stands(now: Table) -> bool:
@@ -300,9 +305,7 @@ class RecordCommits:
         try:
             commit(table, added=files, properties=properties, summary=about, stands=stands)
         except CommitFailedException as error:
-            for file in files:
-                with contextlib.suppress(OSError):
-                    table.io.delete(lake_files.as_data_file(file).file_path)
+            lake_files.delete_unused(table.io.properties, files)
             raise self.too_late() from error
 
     def too_late(self) -> ConcurrentRunError:
@@ -310,64 +313,134 @@ class RecordCommits:
         return ConcurrentRunError(said, feed=self._feed)
 
 
+Decode = Callable[[Iterator[pa.RecordBatch]], tuple[list[str], Any]]
+"""Writes what it makes of records (columns of `RECORDS`) to files that nobody has committed; returns them, and more."""
+
+
+class _TaskResult(NamedTuple):
+    """What a task has landed and decoded. `failed` says why it has not decoded its records."""
+
+    segments: list[LandedSegment]
+    files: list[str]
+    faults: list[CdcError]
+    decoded: tuple[list[str], Any] | None
+    failed: str | None
+
+
 def append_records(
     lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], pending: Pending, batch: int,
-    decode: Callable[[Iterator[pa.RecordBatch]], Any] = lambda records: sum(1 for _ in records),
-) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError], Sequence[Any]]:  # fmt: skip
+    decode: Decode | None = None,
+) -> tuple[tuple[LandedSegment, ...], Sequence[CdcError], Sequence[tuple[list[str], Any]] | None]:  # fmt: skip
     """Land as many of the pending offsets as a run takes as the batch with this number, which must be above all earlier
-    ones; return its segments, the faults that limited it, and what `decode` makes of each task's records (columns of
-    `RECORDS`), as they come. When there is nothing to land, nothing is committed. `spark` is only called for several
-    tasks. Raises `ConcurrentRunError` when another run has landed something."""
+    ones; return its segments, the faults that limited it, and what `decode` made of each task's records, as they came.
+    That is None where more tasks can decode what has landed, and where `decode` failed, which keeps nothing from
+    landing. When there is nothing to land, nothing is committed. `spark` is only called for several tasks. Raises
+    `ConcurrentRunError` when another run has landed something."""
     commits, source = RecordCommits(lake, feed.name), feed.kafka
     table = lake.load(commits.identifier)
     state = state_of(table)
-    starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
-    if batch <= state.batch or any((state.landed.end(partition) or 0) > start for partition, start in starts):
+    starts = {partition: start for partition, (start, _) in pending.offsets.items()}
+    if batch <= state.batch or any((state.landed.end(each) or 0) > start for each, start in starts.items()):
         raise commits.too_late()
     ranges = kafka.choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
     if not ranges and state.after(pending, batch, ()) == state:
-        return (), (), ()
+        return (), (), None
     lake.on_write()
     table = table or commits.create()
     rows_of = RecordRows(source.time_zone, source.date_separator, batch)
     stored, attempt = lake_files.TableFiles.of(table, lake), f"batch-{batch}-{uuid.uuid4()}"
     late = {each: state.landed.late_before(each, end) for each, (_, end) in pending.offsets.items()}
 
-    def read(
-        numbered: tuple[int, kafka.RangeReader],
-    ) -> Iterator[tuple[list[LandedSegment], list[str], list[CdcError], Any]]:
-        """Read the ranges of the task with this number; yield segments, files, errors, and what `decode` makes."""
+    def read(numbered: tuple[int, kafka.RangeReader], decode: Decode | None) -> Iterator[_TaskResult]:
+        """Read the ranges of the task with this number, and decode them."""
         (number, reader), counts, sizes = numbered, Counter[OffsetRange](), Counter[OffsetRange]()
-        dates = defaultdict[OffsetRange, set[str]](set)
+        dates, own_errors = defaultdict[OffsetRange, set[str]](set), list[Exception]()
 
-        def landed() -> Iterator[pa.RecordBatch]:
-            for messages in reader.messages():
-                counts[messages.range] += len(messages.offsets)
-                sizes[messages.range] += messages.size
-                rows, own_dates = rows_of.add(messages, files)
-                dates[messages.range] |= own_dates
-                yield from _records(rows, rows["batch"], pa.repeat(False, rows.num_rows)).to_batches()
+        def landed() -> Iterator[pa.Table]:
+            try:
+                for messages in reader.messages():
+                    counts[messages.range] += len(messages.offsets)
+                    sizes[messages.range] += messages.size
+                    rows, own_dates = rows_of.add(messages, files)
+                    dates[messages.range] |= own_dates
+                    yield rows
+            except Exception as error:
+                own_errors.append(error)
+                raise
 
-        # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
-        with record_files(stored, f"{attempt}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
-            decoded = decode(landed())
+        decoded, failed = None, None
+        try:
+            # Of two attempts of a task, the one that fails deletes its files: they are not the other's.
+            with record_files(stored, f"{attempt}-{number:05d}-{uuid.uuid4().hex[:8]}") as files:
+                rows = landed()
+                try:
+                    decoded = None if decode is None else decode(_as_they_come(rows))
+                except Exception as error:  # noqa: BLE001 - Whatever it is, messages land.
+                    if own_errors:
+                        raise own_errors[0] from None
+                    failed = described(error)
+                for _ in rows:
+                    pass  # What was not decoded.
+        except Exception:
+            if decoded:
+                lake_files.delete_unused(stored.open().properties, decoded[0])
+            raise
         found = [
             LandedSegment(of.partition, of.start, end, counts[of], sizes[of], (*sorted(dates[of]),), late[of.partition])
             for of, end in reader.ends.items()
             if end > of.start
         ]
-        yield found, files.written, reader.faults, decoded
+        yield _TaskResult(found, files.written, reader.faults, decoded, failed)
 
     split = kafka.split_ranges(ranges, state.landed, lambda: spark().sparkContext.defaultParallelism)
-    shares = [*enumerate(kafka.RangeReader(source, group) for group in split)]
-    groups = run_tasks(spark() if len(shares) > 1 else None, shares, read)
-    segments = sorted((each for found, *_ in groups for each in found), key=lambda each: each.partition)
+    session = spark() if len(split) > 1 else None
+    # One task decodes a partition. Where that leaves others without work, the next step divides it.
+    is_cut = sum(map(len, split)) > len(ranges)
+    if is_cut or (session is None and not fits_driver(kafka.expected_bytes(ranges, state.landed))):
+        decode = None
+
+    def run(decode: Decode | None) -> list[_TaskResult]:
+        shares = [*enumerate(kafka.RangeReader(source, group) for group in split)]
+        return run_tasks(session, shares, functools.partial(read, decode=decode))
+
+    try:
+        groups = run(decode)
+    except spark_errors() as error:
+        # The code of a task fails by what it reads and writes; a worker may have ended by what it decodes.
+        if decode is None or type(error).__name__ == "PythonException":
+            raise
+        groups = [of._replace(failed=described(error)) for of in run(None)]
+    decoded, failed = [of.decoded for of in groups if of.decoded], [of.failed for of in groups if of.failed]
+    decoded_files = [file for made, _ in decoded for file in made]
+    if failed:
+        _LOG.warning("%s: messages could not be decoded as they came: %s", feed.name, failed[0])
+        lake_files.delete_unused(table.io.properties, decoded_files)
+    segments, files, surplus = _whole(groups, starts)
+    lake_files.delete_unused(table.io.properties, surplus)
     after = state.after(pending, batch, tuple(segments))
     if after != state:
-        files = [file for _, own, *_ in groups for file in own]
-        commits.commit(table, state, after.as_properties(), files, batch, segments)
-    faults = {str(fault): fault for _, _, of_group, _ in groups for fault in of_group}
-    return tuple(segments), [*faults.values()], [decoded for *_, decoded in groups]
+        try:
+            commits.commit(table, state, after.as_properties(), files, batch, segments)
+        except ConcurrentRunError:
+            lake_files.delete_unused(table.io.properties, decoded_files)
+            raise
+    faults = {str(fault): fault for of in groups for fault in of.faults}
+    return tuple(segments), [*faults.values()], None if decode is None or failed else decoded
+
+
+def _whole(
+    groups: Sequence[_TaskResult], starts: Mapping[LogPartition, int]
+) -> tuple[list[LandedSegment], list[str], list[str]]:
+    """Return the segments that follow each other from the starts on, their files, and those of other parts: they come
+    after one that was not read up."""
+    segments, files, surplus, ends = list[LandedSegment](), list[str](), list[str](), dict(starts)
+    for of in sorted(groups, key=lambda of: max((part.start for part in of.segments), default=0)):
+        if any(part.start > ends[part.partition] for part in of.segments):
+            surplus += of.files
+        else:
+            segments, files = segments + of.segments, files + of.files
+            ends |= {part.partition: part.end for part in of.segments}
+    return sorted(segments, key=lambda each: (each.partition, each.start)), files, surplus
 
 
 # Read records in tasks.
@@ -524,6 +597,11 @@ def _records(rows: pa.Table, batches: Any, is_before: pa.Array) -> pa.Table:
     columns = {name: rows.column(name) for name in _READ} | {"batch": batches, "is_before": is_before}
     columns["time_ms"] = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
     return pa.table({each.name: columns[each.name].cast(each.type) for each in RECORDS}, schema=RECORDS)
+
+
+def _as_they_come(landed: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for rows in landed:
+        yield from _records(rows, rows["batch"], pa.repeat(False, rows.num_rows)).to_batches()
 
 
 def _in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -153,11 +153,6 @@ class Appended:
     def as_properties(self) -> dict[str, str]:
         return {BATCH: str(self.newest), UNMARKED: json.dumps(sorted(self.unmarked))}
 
-    def has(self, segment: Segment) -> bool:
-        """Whether the events of an unmarked segment are in, also where a run that ended has moved it to a new batch."""
-        batch, _, etag = (json.loads(segment.replaces or NO_CONTENTS) or [(0, 0, None)])[-1]
-        return segment.batch in self.unmarked or (batch in self.unmarked and etag == segment.etag)
-
 
 def replaced_contents(segment: Segment, appended: Appended) -> str | None:
     """Return `Segment.replaces` for a segment that lands again. Each table finds the content that it has applied by

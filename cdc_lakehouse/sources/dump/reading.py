@@ -22,7 +22,6 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, shared
 # pyright: standard
 # Pyarrow's types are incomplete.
 
-
 PIECE: Final = 4 * 1024 * 1024
 """The bytes that are requested, and returned, at once."""
 SMALL_FILE_LIMIT: Final = 64 * 1024 * 1024
@@ -53,8 +52,7 @@ def read_small(store: ObjectStore, file: StoredObject) -> bytes:
     compression = without_suffix(file.path)[1]
     if compression is None:
         return content
-    pieces: list[bytes] = []
-    size = 0
+    pieces, size = list[bytes](), 0
     for piece in decompressed(iter((content,)), compression, file.path):
         size += len(piece)
         if size > SMALL_FILE_LIMIT:
@@ -95,8 +93,7 @@ def decompressed(pieces: Iterator[bytes], compression: Compression | None, path:
 
 class _Pieces(io.RawIOBase):
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
+        self._pieces, self._rest = pieces, memoryview(b"")
 
     def readable(self) -> bool:
         return True

@@ -226,7 +226,8 @@ class LocalStore(ObjectStore):
             raise SourceError(f"the file is larger than {limit} bytes", segment=path, advice=_TOO_LARGE)
         return content
 
-    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
+    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None, lines: bool = False) -> Iterator[bytes]:
+        """With `lines`, a piece goes on to the next line feed, by up to as much again."""
         try:
             with (self._root / path).open("rb") as file:
                 before = os.fstat(file.fileno())
@@ -234,9 +235,14 @@ class LocalStore(ObjectStore):
                     raise ObjectChangedError("the file has changed since it was listed", segment=path)
                 left = before.st_size
                 while left:
-                    piece = file.read(min(size_of_piece, left))
+                    size, at = min(size_of_piece, left), file.tell()
+                    if lines:
+                        file.seek(at + size)
+                        size += len(file.readline(min(size_of_piece, left - size)))
+                        file.seek(at)
+                    piece = file.read(size)
                     left -= len(piece)
-                    if (left and len(piece) < size_of_piece) or _etag(before) != _etag(os.fstat(file.fileno())):
+                    if len(piece) < size or _etag(before) != _etag(os.fstat(file.fileno())):
                         raise ObjectChangedError("the file changes while it is read", segment=path)
                     yield piece
         except FileNotFoundError as error:
@@ -363,8 +369,7 @@ class RemoteStore(ObjectStore):
                 empty.append(found)
             else:
                 yield found
-        # Consoles create a directory as an empty object `d/`, which the client calls `d`: it does not belong to the
-        # sink.
+        # Consoles create a directory as an empty object `d/`, which the client calls `d`: it is none of the sink's.
         yield from (found for found in empty if found.path not in directories)
 
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
@@ -468,12 +473,10 @@ class RemoteStore(ObjectStore):
             return SourceError(f"the bucket {bucket!r} is in another region ({said})", advice=advice)
         if isinstance(error, ValueError | InvalidPathError):
             key = _first(_KEY, text) or (self.uri if path is None else f'"{path}"')
-            return SourceError(
-                f"no request can be made for {key} of the bucket {bucket!r}: part of the key is empty, '.' or '..', or "
-                "has control characters",
-                segment=path,
-                advice="remove it from the source's prefix, or point source.uri below it",
-            )
+            said = f"no request can be made for {key} of the bucket {bucket!r}: "
+            said += "part of the key is empty, '.' or '..', or has control characters"
+            advice = "remove it from the source's prefix, or point source.uri below it"
+            return SourceError(said, segment=path, advice=advice)
         if status is None or status[0] == "5" or status in ("408", "429") or code in _PASSING:
             # A response began and did not end: the client retries requests without a response, but not those.
             if body or "response body" in text:
@@ -549,15 +552,15 @@ class SegmentRef(NamedTuple):
 
 
 def read_in_parts(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[Iterator[bytes]]:
-    """Yield the content of each segment below the URI `root`, in order, in parts. For a file on a disk one part at a
-    time is in memory: allocating memory for the whole file takes longer than reading it."""
+    """Yield the content of each segment below the URI `root`, in order, in parts. Of a file on a disk one part is in
+    memory: memory for the whole takes longer to allocate than to read. It ends with a line: so none is joined again."""
     store = shared_store(root, storage)
-    if root.startswith("file:"):
+    if isinstance(store, LocalStore):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:
                 advice = "let the changefeed write smaller files (file-size)"
                 raise SourceError(f"the file is larger than {SEGMENT_LIMIT} bytes", segment=segment.path, advice=advice)
-            yield store.pieces(segment.path, _PART_BYTES, etag=segment.etag)
+            yield store.pieces(segment.path, _PART_BYTES, etag=segment.etag, lines=True)
         return
     # Whole; small ones are requested ahead, because each response takes time.
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
