@@ -16,7 +16,7 @@ BUDGETS = {
     "cdc_lakehouse/commands": (4_049, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_856, 19),
-    "cdc_lakehouse/lake": (9_627, 27),
+    "cdc_lakehouse/lake": (9_626, 27),
     "cdc_lakehouse/operate": (1_840, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
