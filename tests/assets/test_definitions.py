@@ -461,7 +461,7 @@ def test_private_names_of_dagster_do_what_they_are_used_for(tmp_path: Path) -> N
                 pytest.raises(OSError, match="no room") if fails else contextlib.nullcontext(),
                 runs.stored_at_once(instance),
             ):
-                for moment, event in enumerate([None, of_asset, None]):
+                for moment, event in ((0.0, None), (1.0, of_asset), (2.0, None)):
                     instance.handle_new_event(dg.EventLogEntry(None, 20, "said", "made", moment, None, None, event))
                 assert [stored(each, count) for each in (made, index)] == [[(0,)]] * 2, "they are one transaction"
                 if fails:
