@@ -56,7 +56,7 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 _converters: Any = types
 _converters.NumpyScalarConverter.can_convert = lambda _, value: isinstance(value, np.generic)
 _converters.NumpyArrayConverter.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
-# It looks for a JVM that has started ten times as often.
+# PySpark polls for the port of the JVM that it starts: every 10 ms instead of 100.
 _gateways: Any = java_gateway
 _gateways.time = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 10))
 
@@ -394,7 +394,7 @@ def _open_catalog(config: LakeConfig, storage: StorageConfig) -> tuple[Any, Any]
     settings = spark_settings(config)
     if "spark.jars.packages" in settings:
         _build_session(config, storage)  # It keeps the jars that are fetched.
-    # For few commits ten times later still. A session may follow in this JVM, so the compiler is not switched off.
+    # A few commits do not repay the second compiler: it comes ten times later still, for a session that may follow.
     later = settings[_OPTIONS].replace(_SECOND_COMPILER, re.sub(r"=\d+", r"\g<0>0", _SECOND_COMPILER))
     gateway = _jvm_of(config, {**settings, _OPTIONS: later})
     jvm: Any = gateway.jvm

@@ -318,7 +318,7 @@ def update_by_share(
 
 
 def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) -> list[UpdatedTable]:
-    """Return the parts of tables of which no two parts have a key with the same hash; delete the files of others."""
+    """Return the parts of tables of which no two parts have a key of the same number; delete the files of others."""
     keys: dict[int, list[Any]] = {}
     # What failed may have keys of another part.
     unknown = {part.table_no for part in parts if part.keys is None and part.failure is not None}
@@ -327,8 +327,8 @@ def parts_apart(properties: Mapping[str, str], parts: Sequence[UpdatedTable]) ->
         own += [] if part.keys is None else [keyed_events.unpacked(part.keys)]
         part.keys = None
     # Each part's are in order: a stable sort only merges them.
-    ordered = {number: np.sort(np.concatenate(own), kind="stable") for number, own in keys.items()}
-    apart = {number for number, hashes in ordered.items() if (hashes[1:] != hashes[:-1]).all()} - unknown
+    ordered = {table: np.sort(np.concatenate(own), kind="stable") for table, own in keys.items()}
+    apart = {table for table, all_keys in ordered.items() if (all_keys[1:] != all_keys[:-1]).all()} - unknown
     delete_unused(properties, [file for part in parts if part.table_no not in apart for file in part.files])
     return [part for part in parts if part.table_no in apart]
 
@@ -774,7 +774,7 @@ _TASK_EVENTS: Final = 500_000
 _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer events is never split."""
 COMPARED_EVENTS: Final = 25_000_000
-"""The number of events up to which the driver compares hashes of all their keys, which take 8 bytes each."""
+"""The number of events up to which the driver compares numbers of all their keys, which take 8 bytes each."""
 _TABLE_WEIGHT: Final = 2000
 """The cost of a table for a task, as a number of events."""
 _DRIVER_TASKS: Final = 1

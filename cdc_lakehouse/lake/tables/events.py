@@ -501,7 +501,7 @@ def _groups(files: Sequence[SegmentFile], tasks: int) -> list[list[SegmentFile]]
     """Group adjacent files (of one table) into tasks that take about the same time, which can share a file for that."""
     weights = [file.ref.size + _REQUEST for file in files]
     total, most = sum(weights), tasks if any(file.pieces > 1 for file in files) else 2 * tasks
-    # A task costs something too, and reads past others' pieces; whole files take two each, for slots to end together.
+    # A task has a cost, and reads past others' pieces. Of whole files a slot has two tasks, so that all end together.
     wanted = max(1, min(most, math.ceil(total / _TASK_BYTES)))
     if total > most * _GROUP_BYTES:
         wanted = tasks * math.ceil(total / _GROUP_BYTES / tasks)
