@@ -18,6 +18,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from cdc_lakehouse.lake import without_pandas
+
 # Modules are not garbage: with Python's default its collector takes a seventh of the time of a short command.
 gc.set_threshold(300_000)
 # Nothing here calculates with matrices, and numpy's threads for it spend CPU on waiting for work.
@@ -63,16 +65,6 @@ _COMMANDS: Final[dict[str, Any]] = {name: row for section in _SECTIONS.values() 
 _WIDEST: Final = max(map(len, _COMMANDS))
 
 
-class _NoPandas:
-    """While this is among the finders of modules, there is no pandas: Arrow looks for it at its first array of a list,
-    which takes as long as all other imports. Conversions to pandas, and Spark, import it when they need it."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        if name == "pandas":
-            raise ImportError
-
-
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -81,15 +73,9 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        finders: list[Any] = sys.meta_path
-        finders.insert(0, _NoPandas)
-        try:
+        with without_pandas():
             found = importlib.import_module(f"cdc_lakehouse.commands.{module}")
-            if arrow := sys.modules.get("pyarrow"):
-                arrow.array([0])
-        finally:
-            finders.remove(_NoPandas)
-            gc.freeze()
+        gc.freeze()
         return getattr(found, attribute)
 
     # Click would import every command for its line of help, here and where a name is completed.

@@ -92,13 +92,9 @@ class IcebergJavaApi:
         return TableTransaction(self, identifier, expected_snapshot)
 
     def create(
-        self,
-        identifier: Identifier,
-        schema: Schema,
-        location: str | None,
-        properties: Mapping[str, str],
+        self, identifier: Identifier, schema: Schema, location: str | None, properties: Mapping[str, str],
         spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Create an empty table, without a location where the catalog puts it; the catalog numbers its columns and
         their elements anew."""
         request = {"table": _table(identifier), "location": location, "properties": dict(properties)}
@@ -114,8 +110,8 @@ class IcebergJavaApi:
     def remove_deletes(self, identifier: Identifier, snapshot_id: int | None, content_files: Sequence[str]) -> None:
         """Remove delete files that no longer delete any row, in a separate commit; `content_files` are JSON of
         `ContentFileParser`. Raises `TransientError` when the table's current snapshot is not `snapshot_id`."""
-        about = {"table": _table(identifier), "snapshot": snapshot_id}
         with _lost_races():
+            about = {"table": _table(identifier), "snapshot": snapshot_id}
             self._calls.removeDeletes(_request(about, deletes=content_files))
 
     def expire_snapshots(self, identifier: Identifier, snapshots: Iterable[int]) -> None:

@@ -102,8 +102,7 @@ HOLDER: Final = "cdc.holder"
 
 # --- Properties of `events` ---
 
-# The batches that are in the table and that `segments` did not show as decoded at the last commit, as JSON `{batch:
-# digest}`: the digest of the settings that decided which events there are, or empty.
+# The batches that are in the table and that `segments` did not show as decoded at the last commit, as a JSON list.
 UNMARKED: Final = "cdc.unmarked-batches"
 # Events removed because later ones of the rows supersede them, as JSON `{"removed", "looked_at", "known_from_ts"}`.
 SUPERSEDED: Final = "cdc.superseded"

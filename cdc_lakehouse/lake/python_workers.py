@@ -16,12 +16,14 @@ sys.path[:] = [path for path in sys.path if not path.endswith(_ARCHIVES)]
 for archive in [path for path in sys.path_importer_cache if path.endswith(_ARCHIVES)]:
     del sys.path_importer_cache[archive]
 
-import pandas  # noqa: F401 - Spark asks for it before it hands over Arrow batches.
 import pyarrow as pa
 from pyspark import daemon, worker_util
 
-from cdc_lakehouse.lake.current import update_tasks  # noqa: F401
-from cdc_lakehouse.lake.tables import events  # noqa: F401
+from cdc_lakehouse.lake import without_pandas
+
+with without_pandas():
+    from cdc_lakehouse.lake.current import update_tasks  # noqa: F401
+    from cdc_lakehouse.lake.tables import events  # noqa: F401
 
 if __name__ == "__main__":
     # Arrow's own allocators return memory to the system after each piece of work, and get it page by page for the next

@@ -12,16 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    NotInstalledError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
-)
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
@@ -106,6 +99,9 @@ _UNUSABLE: Final = (
     "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_PERM", "SQLITE_AUTH",
 )  # fmt: skip
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
+_REFUSALS: Final = (
+    iceberg.UnauthorizedError, iceberg.ForbiddenError, iceberg.AuthorizationExpiredError, iceberg.OAuthError,
+)  # fmt: skip
 
 
 def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
@@ -134,14 +130,14 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
     try:
         return load_catalog(name, **implementation, **properties)
-    except NotInstalledError:
+    except iceberg.NotInstalledError:
         raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
-    except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
+    except _REFUSALS as error:
         raise ConfigurationError(
             f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
             advice="correct credential or token in lake.catalog",
         ) from error
-    except (OSError, RESTError) as error:
+    except (OSError, iceberg.RESTError) as error:
         raise _unreachable(type(error).__name__) from error
 
 

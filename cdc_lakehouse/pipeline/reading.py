@@ -244,8 +244,7 @@ def _find(config: Configuration, table: str, as_of: AsOf, feed: str | None, last
 
         return build_session(loaded.lake, loaded.storage)
 
-    known: list[FeedRun] = []
-    names: set[str] = set()
+    known, names = list[FeedRun](), set[str]()
     for run in [FeedRun(each, lake, session) for each in (loaded.feeds if feed is None else [loaded.feed(feed)])]:
         # Names that the feed's tables have or had.
         lives, takes = run.history.history.incarnations().values(), run.feed.tables.takes

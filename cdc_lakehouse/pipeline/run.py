@@ -292,15 +292,15 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
     a fault stay in it, and every run tries them again; the rest move to a new batch, because a batch is decoded as a
     whole. So do segments that an earlier run has landed: batch numbers rise in the order of commits, and tables look
     for batches after the one that they have applied. What that run has appended of them and not marked as decoded is
-    replaced; what it has appended of segments with a fault stays, and is marked."""
+    replaced; what it has appended of segments with a fault stays, and is marked in a batch of its own."""
     names, appended = {segment.segment for segment in segments}, run.events.appended
-    are_in = segments[0].batch in appended.unmarked
-    further = "; its events are in: `cdc-lakehouse quarantine replay` decodes it again" if are_in else ""
+    are_in = {segment.segment for segment in segments if appended.has(segment)}
+    further = dict.fromkeys(are_in, "; its events are in: `cdc-lakehouse quarantine replay` decodes it again")
     rejected = [
-        Rejected(s.segment, None, error_class, reasons[s.segment] + further, None, s.database, s.table)
+        Rejected(at, None, error_class, reasons[at] + further.get(at, ""), None, s.database, s.table)
         for error_class, reasons in faults.items()
         for s in segments
-        if s.segment in reasons
+        if (at := s.segment) in reasons
     ]
     run.quarantine.replace(lambda row: row.error_class in faults and row.segment in names, rejected, run.clock())
     is_new = segments[0].landed_at == run.landed_at
@@ -308,15 +308,16 @@ def defer(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mappin
         return segments
     deferred = {row.segment for row in rejected}
     batch = run.segments.batch + 1
-    marked = [s for s in segments if are_in and s.segment in deferred]
+    marked = [replayed_segment(s, batch, appended, s.landed_at) for s in segments if s.segment in deferred & are_in]
+    if marked:
+        run.segments.land(marked)
+        run.events.mark_decoded(marked, run.clock())
+        batch += 1
     rest = [
         replace(s, batch=batch) if is_new else replayed_segment(s, batch, appended, s.landed_at)
         for s in segments
         if s.segment not in deferred
     ]
-    if rest or marked:
-        # With those to mark, which an earlier look at the same batch may have moved.
-        run.segments.land([*rest, *marked])
-    if marked:
-        run.events.mark_decoded(marked, run.clock())
+    if rest:
+        run.segments.land(rest)
     return rest

@@ -370,7 +370,7 @@ def _new_segments(run: FeedRun, files: Sequence[DataFile], taken: TakenNames) ->
             physical_partition=file.physical_partition, feed_date=file.feed_date, dispatcher=file.dispatcher,
             file_index=file.index, size=file.size, etag=file.etag, modified_at=file.modified,
             batch=0, state=LANDED, landed_at=run.landed_at,
-            replaces=None if old is None else lake_segments.replaced_contents(old, appended()),
+            **({} if old is None else lake_segments.earlier_state(old, appended())),
         )  # fmt: skip
     for row in expired:
         yield lake_segments.replayed_segment(row, 0, appended(), run.landed_at)

@@ -45,8 +45,8 @@ from cdc_lakehouse.lake.tables.segments import (
     MOVED_ROWS_PREFIX,
     REPAIR,
     Segment,
+    earlier_state,
     may_hold,
-    replaced_contents,
     replayed_segment,
 )
 from cdc_lakehouse.pipeline import feed_tables
@@ -294,11 +294,11 @@ class SyntheticWriter:
             run.log.warning("%s: %d rows do not move, the first at %s", made_by.query, count, place)
         now, known = run.clock(), run.segments.find(table.segment for table in move)
         fingerprint, appended = _fingerprint(run.feed, move), run.appended()
-        before = {name: replaced_contents(segment, appended) for name, segment in known.items()}
+        before = {name: earlier_state(segment, appended) for name, segment in known.items()}
         landed = [
             self._segment(
                 table.segment, table.version.name, kind=MOVED_ROWS, table_version=table.version.commit_ts,
-                fingerprint=fingerprint, replaces=before.get(table.segment),
+                fingerprint=fingerprint, **before.get(table.segment, {}),
             )
             for table in move
         ]  # fmt: skip

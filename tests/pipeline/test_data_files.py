@@ -133,11 +133,8 @@ def test_file_that_an_earlier_run_landed_gets_a_new_batch(lake: TestLake) -> Non
     assert (batch, [each.batch for each in decoded], [*appended]) == (1, [2], [2])
 
 
-@pytest.mark.parametrize("is_local", [True, False], ids=["seen at first", "seen by the task"])
-def test_file_gone_after_its_events_came_in_is_decoded(
-    is_local: bool, lake: TestLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a run that was killed before it marked them: they are counted, and their table has them to apply."""
+def test_file_gone_after_its_events_came_in_is_decoded(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a task sees. They are of a run that was killed before it marked them: they are counted and applied."""
     sink = Sink(lake.sink, "a", "b", checkpoint=10)
     gone, there = sink.file("a"), sink.file("b", at=2)
     lake.run().source.land()
@@ -145,8 +142,7 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     rows = pa.Table.from_pylist([{"segment": gone, **row, "commit_ts": T0 + 1}, {"segment": there, **row}])
     table = events_of(lake, rows, Appended(1, frozenset({1})))
     (lake.sink / gone).unlink()
-    if not is_local:
-        monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: dict[str, str]())
+    monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: dict[str, str]())
     run, appended = lake.run(), list[int]()
     vars(run.events).update(writer=Events().writer, commit=lambda _, segments: appended.append(segments[0].batch))
     ((_, segments),) = run.segments.undecoded("file").items()
@@ -154,32 +150,35 @@ def test_file_gone_after_its_events_came_in_is_decoded(
     snapshot = table.current_snapshot()
     assert snapshot is not None and contents_of(decoded.replaces) == [(1, snapshot.snapshot_id)]
     assert (decoded.segment, [decoded.batch]) == (there, appended) and decoded.batch > 1
-    found = lake.run().segments.find([gone])[gone]
-    assert (found.state, found.batch, found.events, found.max_commit_ts) == ("decoded", 1, 1, T0 + 1)
+    found = lake.run().segments.find([gone, there])[gone]
+    assert (found.state, found.events, found.max_commit_ts) == ("decoded", 1, T0 + 1)
+    assert found.batch not in (1, decoded.batch) and contents_of(found.replaces) == contents_of(decoded.replaces)
     (why,) = lake.run().quarantine.open()
     assert (why.segment, why.error_class) == (gone, "UnreadableSegment") and "quarantine replay" in why.message
-    assert len(lake.run().segments.rows) == 2
 
 
 @pytest.mark.parametrize("by", ["date", "replay"])
-def test_unreadable_file_that_landed_again_is_tried_by_each_run(
-    by: str, lake: TestLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was decoded in the newest batch, whose events it keeps until it can be read."""
-    Sink(lake.sink, "a", checkpoint=10).file("a")
-    run, _ = fresh(lake)
-    ((file,), _) = run.source.decode(run.source.land().new)
+def test_unreadable_file_that_landed_again_is_tried(by: str, lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was decoded before. Events of another one, of the same batch and a run that was killed, are marked."""
+    sink = Sink(lake.sink, "a", checkpoint=10)
+    done, run = sink.file("a"), lake.run()
+    (file,) = run.source.land().new
     run.segments.mark_decoded([replace(file, state="decoded", decoded_at=NOON, events=1)])
-    events_of(lake, appended=Appended(1, frozenset({1})))
-    run = lake.run(dates=frozenset({file.feed_date}) if by == "date" else frozenset())
-    decoded = [*run.segments.find([file.segment]).values()]
-    (again,) = run.source.land().new if by == "date" else run.source.replay(decoded)
-    monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: {file.segment: "no answer"})
+    killed = sink.file("a", at=2)
+    lake.run().source.land()
+    row = {"segment": killed, "schema_name": "d", "table_name": "a", "op": "I", "commit_ts": T0 + 2}
+    events_of(lake, pa.Table.from_pylist([row]), Appended(2, frozenset({2})))
+    run = lake.run(dates=frozenset({file.feed_date or ""} if by == "date" else ()))
+    landed = run.source.land().new or run.source.replay([*run.segments.find([done, killed]).values()])
+    again = {each.segment: each for each in landed}
+    monkeypatch.setattr(SourceFiles, "unreadable", lambda *_: {done: "no answer", killed: "no answer"})
     for each in (run, lake.run()):
-        assert each.source.decode([again]) == ([], [])
-        assert each.segments.find([file.segment])[file.segment] == again and again.state == "landed"
-        (why,) = each.quarantine.open()
-        assert why.message == "no answer"
+        (waiting,) = each.segments.undecoded("file").values()
+        assert each.source.decode(waiting) == ([], [])
+        found = lake.run().segments.find(again)
+        assert found[done] == again[done] and (again[done].state, again[done].decoded_at) == ("landed", NOON)
+        assert (found[killed].state, found[killed].batch, found[killed].events) == ("decoded", 4, 1)
+        assert [why.message for why in each.quarantine.open() if why.segment == done] == ["no answer"]
 
 
 def test_second_batch_that_was_not_marked_names_a_snapshot(lake: TestLake) -> None:

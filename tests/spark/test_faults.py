@@ -89,13 +89,14 @@ def test_value_of_64_mib_is_written_and_changed(new_lake: NewLake) -> None:
 
 
 def test_file_gone_after_its_run_was_killed_is_listed(new_lake: NewLake) -> None:
-    """The run has appended its events."""
+    """The run has appended its events. The next one is killed while it decodes the file again."""
     lake = new_lake(source=CSV, policy=SKIP)
     (sink := HandSink(lake.sink)).begin(*TABLES)
     place = sink.rows("d/large", 1, row("I", "large", 6, "2", "2", '"x"'), "garbage", index=2)
-    with KillAtCall(Events, "commit", 1, after=True)(lake) as killed:
-        run_all(lake.run())
-    assert killed.happened
+    for after in (True, False):
+        with KillAtCall(Events, "commit", 1, after=after)(lake) as killed:
+            run_all(lake.run())
+        assert killed.happened
     place.unlink()
     lake.go_through()
     check_events(lake)

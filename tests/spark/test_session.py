@@ -135,11 +135,12 @@ def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: Spar
 
 
 def test_worker_keeps_memory_and_collects_no_imports(spark: SparkSession) -> None:
-    def worker(_: int) -> Iterator[tuple[int, str]]:
-        yield gc.get_freeze_count(), " ".join(sorted(name for name in os.environ if name.startswith("MALLOC_")))
+    def worker(_: int) -> Iterator[tuple[int, bool, str]]:
+        names = sorted(name for name in os.environ if name.startswith("MALLOC_"))
+        yield gc.get_freeze_count(), "pandas" in sys.modules, " ".join(names)
 
-    ((objects, names),) = run_tasks(spark, [0], worker)
-    assert objects > 100_000 and names == "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_"
+    ((objects, has_pandas, names),) = run_tasks(spark, [0], worker)
+    assert (objects > 100_000, has_pandas, names) == (True, False, "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_")
 
 
 def test_error_of_a_task_is_of_python(spark: SparkSession) -> None:

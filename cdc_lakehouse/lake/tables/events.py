@@ -326,11 +326,9 @@ class Events:
         return lake_files.delete_rows(*of_table, files, deleted)
 
     def counts(self, segments: Sequence[Segment]) -> pa.Table:
-        """Count the events of each segment of a batch (columns of `COUNTS`); none when the batch is not in the table. A
-        batch that this run has committed is read from the files of its commit, if these have all of its events."""
+        """Count the events of each segment of a batch (columns of `COUNTS`). One that this run has committed is read
+        from the files of its commit, if these have all of its events."""
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
-        if batch not in self.appended.unmarked:
-            return COUNTS.empty_table()
         table, made = self._lake.existing(self.identifier), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
         is_whole = not any(map(has_other_content, segments))

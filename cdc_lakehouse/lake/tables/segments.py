@@ -85,7 +85,8 @@ class Segment:
     `tombstones`, among them, are those with a key and no value. `strict` is how many lines, or records with events,
     were read one by one, which takes twenty times as long.
     `replaces` says in which batches earlier contents of the segment were decoded, which snapshot of `events` has each
-    (0 for one that is not kept), and its etag, as JSON `[[batch, snapshot, etag], …]`.
+    (0 for one that is not kept), and its etag, as JSON `[[batch, snapshot, etag], …]`. `decoded_at` is that of the last
+    of them while the segment waits; None when a run that was killed had only appended it.
     """
 
     segment: str
@@ -125,10 +126,10 @@ SCHEMA: Final = schema_of(Segment)
 
 
 COUNTS: Final = (
-    "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
-    "others", "tombstones", "strict",
+    "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines", "others",
+    "tombstones", "strict",
 )  # fmt: skip
-"""The columns that are set when a segment is decoded; `lines` of offsets is set before."""
+"""The columns that a segment lacks until it is decoded; `lines` of offsets is set before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +154,26 @@ class Appended:
     def as_properties(self) -> dict[str, str]:
         return {BATCH: str(self.newest), UNMARKED: json.dumps(sorted(self.unmarked))}
 
+    def has(self, segment: Segment) -> bool:
+        """Whether the events of a segment that waits are in without being marked: the run that appended them was
+        killed, and so was perhaps another one, which had moved the segment to a new batch to decode it again."""
+        last = json.loads(segment.replaces or NO_CONTENTS)[-1:]
+        was_moved = segment.decoded_at is None and [etag for *_, etag in last] == [segment.etag]
+        return segment.batch in self.unmarked or was_moved
 
-def replaced_contents(segment: Segment, appended: Appended) -> str | None:
-    """Return `Segment.replaces` for a segment that lands again. Each table finds the content that it has applied by
-    its batch: another one may have applied an earlier one. Of many the oldest are not kept: what has applied them is
-    rebuilt. Without any contents (`[]`) there may be events all the same, by a run that was to decode it before."""
-    if segment.state != DECODED and segment.batch not in appended.unmarked:
-        return segment.replaces or NO_CONTENTS
-    contents = json.loads(segment.replaces or NO_CONTENTS)
-    contents.append([segment.batch, appended.snapshot_id or _NOT_KEPT, segment.etag])
+
+def earlier_state(segment: Segment, appended: Appended) -> dict[str, Any]:
+    """Return `replaces` and `decoded_at` for a segment that lands again. Each table finds the content that it has
+    applied by its batch: another one may have applied an earlier one. Of many the oldest are not kept: what has applied
+    them is rebuilt. Without any (`[]`) there may be events all the same, by a run that was to decode it before."""
+    contents, is_marked = json.loads(segment.replaces or NO_CONTENTS), segment.state == DECODED
+    is_in = is_marked or segment.batch in appended.unmarked
+    if is_in:
+        contents.append([segment.batch, appended.snapshot_id or _NOT_KEPT, segment.etag])
     if len(contents) > _CONTENTS_KEPT:
         (batch, _, etag), (*_, after), *_ = contents
         contents[:2] = [[batch, _NOT_KEPT, etag if etag == after else None]]
-    return json.dumps(contents)
+    return {"replaces": json.dumps(contents), "decoded_at": segment.decoded_at if is_marked or not is_in else None}
 
 
 def contents_of(replaces: str | None) -> list[tuple[int, int]]:
@@ -188,11 +196,10 @@ def applied_content(segment: Segment, batch: int) -> int | None:
 
 def replayed_segment(segment: Segment, batch: int, appended: Appended, now: datetime.datetime) -> Segment:
     """A segment that is to be decoded again, in a batch of its own."""
-    uncounted = dict.fromkeys(COUNTS)
+    changed: dict[str, Any] = dict.fromkeys(COUNTS) | earlier_state(segment, appended)
     if segment.kind == OFFSETS:
-        del uncounted["lines"]
-    replaces = replaced_contents(segment, appended)
-    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces=replaces, **uncounted)
+        del changed["lines"]
+    return replace(segment, batch=batch, state=LANDED, landed_at=now, **changed)
 
 
 class Segments:
@@ -398,7 +405,6 @@ _NOT_LISTED: Final = (
     "let this user list and read that directory of the warehouse; until then old copies (keep_archive_days) and "
     "segments (keep_segments_days) are not removed"
 )
-
 
 _Result = TypeVar("_Result")
 

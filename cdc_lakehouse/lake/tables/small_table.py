@@ -66,12 +66,9 @@ _PROPERTIES: Final = {
 
 
 def create(
-    lake: Lake,
-    identifier: Identifier,
-    schema: Schema | pa.Schema,
-    properties: Mapping[str, str] | None = None,
+    lake: Lake, identifier: Identifier, schema: Schema | pa.Schema, properties: Mapping[str, str] | None = None,
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-) -> Table:
+) -> Table:  # fmt: skip
     """Create a table, with further properties. Raises `ConcurrentRunError` when another run has just created it."""
     lake.on_write()
     lake.ensure_namespace(identifier.namespace)
@@ -264,12 +261,9 @@ class SmallTable:
         return {} if self.table is None else self.table.properties
 
     def write(
-        self,
-        rows: Iterable[DataclassInstance] | pa.Table,
-        *,
-        replacing: Where | None = None,
+        self, rows: Iterable[DataclassInstance] | pa.Table, *, replacing: Where | None = None,
         properties: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add rows in one commit, remove those of `replacing`, and set `properties` of the table."""
         self._lake.on_write()
         new: Any = rows
