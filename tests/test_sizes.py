@@ -21,8 +21,8 @@ BUDGETS = {
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_915, 18),
-    "cdc_lakehouse/*.py": (831, 5),
-    "tests": (27_971, 132),
+    "cdc_lakehouse/*.py": (817, 5),
+    "tests": (27_970, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
