@@ -79,7 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
 # all of them takes each worker seconds.
 _NOT_UNITS = ("tests/spark/", "tests/servers/")
 
-
 _TURNS = 4
 
 

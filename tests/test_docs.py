@@ -236,7 +236,6 @@ def check_instance(block: str) -> None:
 FILES = {"groups": check_rules, "concurrency": check_instance, "ops": lambda _: None}
 """Files of others, by their first key. What a job is launched with (ops) is in the tests of the job."""
 
-
 SHELL = ("", "bash")
 
 

@@ -100,10 +100,10 @@ def _of_bits(text: str | None) -> str | None:
 def _implicit(column: ColumnType) -> str | None:
     """Return the "implicit default" of a NOT NULL column without DEFAULT (MySQL, "Data Type Default Values")."""
     name, fraction = column.name, f".{'0' * column.fraction}" if column.fraction else ""
-    others = {
+    others = {  # All of them are computed: the length of a LONGTEXT is 4 GiB.
         "date": "0000-00-00", "time": f"00:00:00{fraction}", "decimal": f"0{fraction}", "json": "null", "vector": None,
         **dict.fromkeys(("datetime", "timestamp"), f"0000-00-00 00:00:00{fraction}"),
-        "enum": next(iter(column.elements), None), "binary": "\x00" * (column.length or 1),
+        "enum": next(iter(column.elements), None), "binary": "\x00" * (name == "binary" and (column.length or 1)),
     }  # fmt: skip
     return others.get(name, "" if name in TEXTS | BLOBS | {"set"} else "0")
 

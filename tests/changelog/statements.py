@@ -30,7 +30,6 @@ from cdc_lakehouse.changelog.versions import LiveTables, versions_of
 
 SEEN, CREATE, DROP, DROP_DATABASE, ADD, DROP_COLUMN, TRUNCATE, MODIFY, RENAME = 0, 3, 4, 2, 5, 6, 11, 12, 14
 
-
 _WORDS = re.compile(
     r"""(?P<kept>[a-z]?'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|/\*.{0,2}(?:\[[^\]]*\]|\d+)?|--[^\n]*|\b\d\w*)"""
     r"|(?P<word>`(?:[^`]|``)+`|\w+)",

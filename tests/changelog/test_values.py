@@ -42,6 +42,7 @@ from tests.changelog.statements import (
 )  # fmt: skip
 from tests.kit import golden, truth
 from tests.kit.case_files import Case, bytes_of, evaluated, read_cases, text_of
+from tests.kit.waiting import memory_below
 
 # --- Types ---
 
@@ -156,6 +157,13 @@ def test_function_gives_the_values_of_the_case(case: Case, update: bool) -> None
 
 
 # --- Defaults ---
+
+
+def test_default_takes_no_memory_for_the_length_of_its_type() -> None:
+    with memory_below(1 << 20):
+        column = SourceColumn("c", ColumnType.of("LONGTEXT", length=2**32 - 1), nullable=False)
+        assert initial_default(column, None) == ("", None)
+
 
 DEFAULTS = read_cases(*sorted(Path(__file__).parent.glob("cases/defaults/*.txt")))
 

@@ -86,8 +86,6 @@ IMAGES: dict[str, Callable[..., Image]] = {
 }  # fmt: skip
 """The value of a column, by the name that cases give it."""
 NULL: Image = ("EmptyObject", "NULL")
-LEFT_OUT: Image = ("EmptyObject", "NONE")
-
 
 Row = dict[str, str | None]
 

@@ -37,7 +37,6 @@ _PARTITIONS: Final = (
 )
 _FIRST_DAY: Final = datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC)
 
-
 Damage = Callable[[SampleRowChange, Callable[[SampleRowChange], str]], str]
 """What is written in the place of a change; it is given what writes one as it should be."""
 

@@ -57,7 +57,6 @@ from tests.sources.canal.servers import HandMadeCanal, binlog_of, serving, wire
 
 ENTRIES = binlog_of([{"kind": "mysql", "rows": 0, "seconds": 1, "rotated": False}] * 14).entries
 
-
 COLOURS = {"31": "red", "32": "green", "33": "yellow", "0": "plain"}
 
 

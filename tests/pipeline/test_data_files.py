@@ -281,7 +281,6 @@ def test_cut_is_proved_by_its_rows_in_later_files(tmp_path: Path, case: Case, up
 
 DECODED_NOW: Any = {"size": 1, "state": "decoded", "landed_at": DAY}
 
-
 KILLS: dict[str, tuple[type, str]] = {
     "kill": (Events, "ensure"),
     "kill-committed": (Segments, "mark_decoded"),

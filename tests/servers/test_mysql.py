@@ -35,7 +35,6 @@ NO_NUMBERS = {
 OTHERS = tuple(kind for kind, shown in _SHOWN.items() if shown in NO_NUMBERS)
 TEXTS = tuple(kind for kind in _SHOWN if kind not in (*TIMES, *NUMBERS, *OTHERS))
 
-
 RULES: dict[str, tuple[list[str], list[float]]] = {}
 """By the name of each rule its alternatives and their weights."""
 for block in Path(__file__).with_name("random_ddl.txt").read_text(encoding="utf-8").split("\n\n"):

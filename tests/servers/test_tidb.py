@@ -40,7 +40,6 @@ KINDS = ["put"] * 8 + ["recover"] * 3 + ["truncate"] * 2 + [
     "delete", "move", "add", "drop column", "rename column", "retype", "rename table", "drop", "exchange",
 ]  # fmt: skip
 
-
 LONG_AGO = "2020-01-01 00:00:00"
 
 

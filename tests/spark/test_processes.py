@@ -38,7 +38,6 @@ pytestmark = pytest.mark.spark
 
 RUN = [str(Path(sys.executable).with_name("cdc-lakehouse")), "run"]
 
-
 ROWS = {"p": [(1, 1, "p3"), (2, 2, "p5"), (3, 3, "p7")], "u": [(1, 1, "u4"), (2, 2, "u6"), (3, 3, "u8")]}
 
 

@@ -267,7 +267,6 @@ OTHERS = {
     "property": "ALTER TABLE {t} SET TBLPROPERTIES ('q' = '1')",
 }
 
-
 RACES = [
     *((kind, "append") for kind in COMMITS),
     ("deletes", "delete"), ("properties", "delete"), ("rows", "property"), ("properties", "property"),
