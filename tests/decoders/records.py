@@ -85,7 +85,7 @@ IMAGES: dict[str, Callable[..., Image]] = {
     "binary_object": lambda type, value: ("BinaryObject", {"type": type, "value": value}),
 }  # fmt: skip
 """The value of a column, by the name that cases give it."""
-NULL: Image = ("EmptyObject", "NULL")
+NULL, LEFT_OUT = ("EmptyObject", "NULL"), ("EmptyObject", "NONE")
 
 Row = dict[str, str | None]
 
