@@ -122,7 +122,7 @@ class FeedComponent(dg.Model, dg.Component, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         try:
             return build_definitions(self.configuration(context.path if context.path.is_dir() else context.path.parent))
-        except CdcError as error:
+        except CdcError as error:  # As in `defs`.
             raise error.with_traceback(None) from None
 
     def configuration(self, folder: Path) -> LakehouseConfig:

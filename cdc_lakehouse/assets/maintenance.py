@@ -109,12 +109,9 @@ def delete_runs(instance: dg.DagsterInstance, feed: FeedConfig, before: datetime
     missing."""
     old = _ended_before(instance, before, tags={FEED_TAG: feed.name})
     old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed.name}_{job}")]
-    shown = set[str]()
-    for record in (
-        instance.get_asset_records(instance.get_asset_keys(prefix=list(keys.key_in_feed(feed).path))) if old else ()
-    ):
-        last = record.asset_entry.last_materialization_record
-        shown |= {last.run_id} if last is not None else set()
+    known = instance.get_asset_records(instance.get_asset_keys(prefix=[*keys.key_in_feed(feed).path])) if old else ()
+    last = (record.asset_entry.last_materialization_record for record in known)
+    shown = {each.run_id for each in last if each is not None}
     for key in (keys.raw_key(feed), keys.events_key(feed)) if old else ():
         by_date = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
         if by_date:

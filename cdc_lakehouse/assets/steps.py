@@ -661,6 +661,9 @@ class RunReport:
                 with runs.stored_at_once(self.instance):
                     for each in some:
                         self.instance.handle_new_event(each)
-            except Exception:  # noqa: BLE001 - Whatever its storage raises: those before the fault can be stored.
+                    some = []
+            except Exception:  # Whatever its storage raises: those before the fault can be stored.
+                if not some:
+                    raise  # A commit failed: of two databases one may have them.
                 for each in some:
                     self.instance.handle_new_event(each)

@@ -73,9 +73,7 @@ class Passes:
         run.checkpoints.publish(Cut(int(FeedRun(run.feed, run.lake).source.poll(None).cursor)), [])
 
 
-def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_longer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_source_without_answer_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[float] = []
     now = 0.0
 
@@ -191,9 +189,7 @@ def test_a_second_signal_ends_the_process_at_once(handlers: None, monkeypatch: p
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)]
 )
-def test_a_signal_ends_a_single_run_with_a_sentence(
-    lake: TestLake, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_signal_ends_single_run(lake: TestLake, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """In the midst of it: it reads a checkpoint that never comes."""
     lake.sink.mkdir()
     os.mkfifo(lake.sink / "metadata")
@@ -234,9 +230,7 @@ def test_two_processes_make_the_instance_of_a_new_home(runner: _Runner, monkeypa
     assert len(opened) == 2
 
 
-def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
-    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_without_news_takes_no_lease(lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink(lake.sink, checkpoint=10)
 
     def ran(**settings: object) -> tuple[bool, bool]:
@@ -256,9 +250,7 @@ def test_a_run_with_nothing_to_do_commits_not_even_a_lease(
     assert ran(format_version=2) == (True, True)
 
 
-def test_a_run_that_sees_another_begin_says_so(
-    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_sees_another_begin_says_so(lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has nothing to do, and looks without the lease."""
     monkeypatch.setattr(lease.Lease, "_renew", lambda _: None)
     Sink(lake.sink, checkpoint=10)
@@ -283,9 +275,7 @@ def away(*_: object) -> NoReturn:
     raise SourceUnreachableError("away")
 
 
-def test_a_run_whose_first_writes_are_of_threads_is_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_is_recorded_once_when_threads_write_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It archives what a run before has landed."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     lake = lake_in(tmp_path, source={"archive": True})
@@ -316,19 +306,25 @@ def test_a_run_that_dagster_does_not_record_writes_nothing(lake: TestLake, runne
     assert runner.try_run(lake.feed).published
 
 
+@pytest.mark.parametrize("commits", [False, True])
 def test_events_before_one_that_dagster_cannot_store_stay(
-    lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
+    commits: bool, lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few are stored in one transaction, so that other processes do not wait for long."""
+    """Few are stored in one transaction, so that other processes do not wait for long. None is stored twice where a
+    database fails to commit, and another has."""
     Sink(lake.sink, checkpoint=10)
     at_once, stored_at_once, real = list[int](), runs.stored_at_once, dg.DagsterInstance.handle_new_event
 
-    def counted(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def counted(instance: dg.DagsterInstance) -> Iterator[None]:
         at_once.append(0)
-        return stored_at_once(instance)
+        with stored_at_once(instance):
+            yield
+        if commits:
+            raise OSError("no room")
 
     def handle(instance: dg.DagsterInstance, entry: dg.EventLogEntry) -> None:
-        if entry.dagster_event is not None and entry.dagster_event.is_step_materialization:
+        if not commits and entry.dagster_event is not None and entry.dagster_event.is_step_materialization:
             raise OSError("no room")
         at_once[-1:] = [each + 1 for each in at_once[-1:]]
         real(instance, entry)
@@ -338,6 +334,10 @@ def test_events_before_one_that_dagster_cannot_store_stay(
     monkeypatch.setattr(dg.DagsterInstance, "handle_new_event", handle)
     failed = runner.try_run(lake.feed)
     assert "no room" in (failed.error or "") and failed.run_id is not None and max(at_once[:-1]) == 2
+    if commits:
+        logged = [(each.timestamp, each.message) for each in runner.instance.all_logs(failed.run_id)]
+        assert len(logged) == len(set(logged)) > 2
+        return
     found = [each.dagster_event for each in runner.instance.all_logs(failed.run_id) if each.dagster_event]
     (step,) = [each.step_key for each in found if each.is_step_failure]
     assert step in [each.step_key for each in found if each.is_step_start]
