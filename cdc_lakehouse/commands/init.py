@@ -408,8 +408,7 @@ def _detect_topics(uri: str) -> Detected:
     which = {"topics": topics} if topics else {"topic_pattern": ".*"}
     of_brokers = {"type": "kafka", "format": registry.DEFAULT, "bootstrap_servers": brokers}
     asked = _validated(KafkaSource, {**of_brokers, **which})
-    known = kafka.read_topics(asked)
-    kafka.require_all(asked, known)
+    known = kafka.read_topics(asked, whole=True)
     if not topics:
         names = some(sorted(topic.name for topic in known))
         raise ConfigurationError(

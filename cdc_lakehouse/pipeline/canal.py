@@ -34,7 +34,7 @@ from cdc_lakehouse.pipeline.topics import RecordSource
 from cdc_lakehouse.sources.canal import positions
 from cdc_lakehouse.sources.canal.client import CanalClient, Round, rounds
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange, Pending
+from cdc_lakehouse.sources.record_log import ByteColumn, LogPartition, Messages, OffsetRange, Pending
 
 _PATIENCE_SECONDS: Final = 30
 """How long to wait for an unreachable server before the run fails and the next one tries again."""
@@ -253,9 +253,10 @@ class EntryRecords(records.RecordCommits):
             for first in range(0, len(new), _ROWS_AT_ONCE):
                 some = new[first : first + _ROWS_AT_ONCE]
                 offsets = list(range(start + first, start + first + len(some)))
-                times = [(0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some]
-                keys, values = [key for _, key in some], [entry.value for entry, _ in some]
-                dates |= make.add(Messages(whole, offsets, times, [*keys], [*values], [None] * len(some)), files)[1]
+                dated = ((0, 0) if entry.time_ms is None else (_CREATE_TIME, entry.time_ms) for entry, _ in some)
+                times = [number for each in dated for number in each]
+                keys, values = ByteColumn(key for _, key in some), ByteColumn(entry.value for entry, _ in some)
+                dates |= make.add(Messages(whole, offsets, times, keys, values, [None] * len(some)), files)[1]
         count, size = run.records + len(new), run.bytes + size
         now = replace(run, end=whole.end, records=count, bytes=size, dates=tuple(sorted(dates)))
         after = self._state.after(Pending({self._partition: (start, whole.end)}, {}, ()), self._batch, (now,))

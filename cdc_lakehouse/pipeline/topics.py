@@ -384,8 +384,7 @@ class Topics(RecordSource):
         source, landed = self._run.feed.kafka, self._stored.landed
         if not self._format.watermarks(self._options) or landed.topics:
             return ()
-        topics = kafka.read_topics(source)
-        kafka.require_all(source, topics)
+        topics = kafka.read_topics(source, whole=True)
         ranges = [
             OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
             for partition, (start, end) in kafka.find_pending(source, topics, landed).offsets.items()

@@ -221,9 +221,9 @@ class Topic:
     fault: SourceError | None = None
 
 
-def read_topics(source: KafkaSource) -> tuple[Topic, ...]:
+def read_topics(source: KafkaSource, *, whole: bool = False) -> tuple[Topic, ...]:
     """Read the current topics that the source names or its pattern matches, in three or four requests; without missing
-    ones, which `find_faults` returns. Raises `SourceError` when none of the named topics can be read,
+    ones, which `find_faults` returns. Raises `SourceError` when none of them can be read (`whole`: when one cannot),
     `SourceUnreachableError` when the brokers do not answer, `ConfigurationError` when the client does not take its
     settings."""
     cluster = _Cluster(source)
@@ -234,7 +234,7 @@ def read_topics(source: KafkaSource) -> tuple[Topic, ...]:
         # aborts the process instead.
         del cluster.admin
     faults = find_faults(source, topics)
-    if faults and all(topic.fault is not None for topic in topics):
+    if faults and (whole or all(topic.fault is not None for topic in topics)):
         raise faults[0]
     return topics
 
@@ -410,11 +410,6 @@ def find_faults(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffs
     return faults
 
 
-def require_all(source: KafkaSource, topics: Iterable[Topic]) -> None:
-    for fault in find_faults(source, topics):
-        raise fault
-
-
 # --- Reading of ranges ---
 
 _MESSAGES_AT_ONCE: Final = 500
@@ -431,13 +426,10 @@ _BYTES_HELD: Final = 64 << 20
 
 # Mapped over messages without a line of Python for each: this takes half of the time. Their results are untyped: where
 # a message is no error there is no None, unlike in the client's types.
-_error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
-    "tuple[Callable[[Message], Any], ...]",
-    (
-        Message.error, Message.topic, Message.partition, Message.offset, Message.key, Message.value, Message.timestamp,
-        Message.headers,
-    ),
-)  # fmt: skip
+_error, _topic, _number, _offset, _key, _value, _timestamp, _headers = (
+    cast("Callable[[Message], Any]", getattr(Message, name))
+    for name in ("error", "topic", "partition", "offset", "key", "value", "timestamp", "headers")
+)
 
 
 class RangeReader:
@@ -467,7 +459,6 @@ class RangeReader:
         self._open = {part.range.partition: part for part in parts if not part.over}
         if not self._open:
             return
-        single = next(iter(self._open)) if len(self._open) == 1 else None
         self._brokers = Brokers(self._source)
         self._waited = 0.0  # The seconds since something came, without the time of processing it.
         self._wanted = _FIRST_MESSAGES
@@ -480,16 +471,16 @@ class RangeReader:
                 asked = time.monotonic()
                 batch = self._consumer.consume(max(1, min(self._wanted, left)), _CONSUME_SECONDS)
                 self._waited += time.monotonic() - asked
-                self._take(batch, single)
+                self._take(batch)
                 if (size := self._brokers.too_large) is not None:
                     for part in self._open.values():
                         yield from part.hand_on()
-                    if single is None:
+                    if len(parts) > 1:
                         return
-                    if not (part := self._open[single]).over:
+                    if not (part := parts[0]).over:
                         fault = SourceError(
                             f"a message is larger than the client takes: it comes in an answer of {size} bytes, from "
-                            f"offset {part.position} of {single.named} on",
+                            f"offset {part.position} of {part.range.partition.named} on",
                             advice="set receive.message.max.bytes of source.kafka above that",
                         )
                         self._end(part, fault)
@@ -503,12 +494,8 @@ class RangeReader:
                         part.over = True
                 too_much = sum(part.held.size for part in self._open.values()) >= _BYTES_HELD
                 for partition, part in list(self._open.items()):
-                    if (
-                        part.over
-                        or too_much
-                        or len(part.held.offsets) >= _ROWS_TOGETHER
-                        or part.held.size >= _BYTES_TOGETHER
-                    ):
+                    held = part.held
+                    if part.over or too_much or len(held.offsets) >= _ROWS_TOGETHER or held.size >= _BYTES_TOGETHER:
                         yield from part.hand_on()
                     if part.over:
                         del self._open[partition]
@@ -517,12 +504,12 @@ class RangeReader:
         finally:
             self._consumer.close()
 
-    def _take(self, batch: Sequence[Message], single: LogPartition | None) -> None:
-        """Add what came to its parts; `single` is the partition where there is only one."""
+    def _take(self, batch: Sequence[Message]) -> None:
+        """Add what came to its parts."""
         errors = any(map(_error, batch))
         good = [message for message in batch if message.error() is None] if errors else batch
         count = size = 0
-        for partition, run in [(single, good)] if single and good else _runs(good):
+        for partition, run in _runs(good):
             part = self._open.get(partition)
             if part is not None and not part.over:  # Else it was on its way when its range had been read.
                 self._waited = 0
@@ -579,7 +566,7 @@ class RangeReader:
 def _runs(messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
     first = 0
     for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
-        last = first + sum(1 for _ in run)
+        last = first + len([*run])
         yield LogPartition(*place), messages[first:last]
         first = last
 
@@ -614,9 +601,9 @@ class _Part:
         self._bytes_left -= size
         held = self.held
         held.offsets += offsets[:count]
-        held.keys += keys[:count]
-        held.values += values[:count]
-        held.timestamps += map(_timestamp, messages[:count])
+        held.keys.add(keys[:count])
+        held.values.add(values[:count])
+        held.timestamps += itertools.chain.from_iterable(map(_timestamp, messages[:count]))
         held.headers += map(_headers, messages[:count])
         held.size += size
         return count, size
@@ -659,10 +646,8 @@ def first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
     return values[:_LOOKED_AT]
 
 
-_UNKNOWN_SIZE: Final = 1024.0
-"""The assumed bytes of a record, for a topic of which none was read."""
-_USUAL_SIZE: Final = 1024
-"""The bytes up to which the time depends on the number of records, not on their size."""
+_USUAL_SIZE: Final = 1024.0
+"""The bytes of a record up to which the time depends on their number, and those assumed where none was read."""
 _WORTH_A_TASK: Final = 100_000
 """Ranges with fewer records are not cut further: starting a client in a task costs about as much."""
 _SLACK: Final = 2
@@ -694,7 +679,7 @@ def choose_ranges(
 
 def _record_size(landed: LandedOffsets, partition: LogPartition) -> float:
     size = landed.record_bytes(partition.topic)
-    return _UNKNOWN_SIZE if size is None else max(1.0, size)
+    return _USUAL_SIZE if size is None else max(1.0, size)
 
 
 def expected_bytes(ranges: Iterable[OffsetRange], landed: LandedOffsets) -> list[int]:
@@ -724,8 +709,7 @@ def split_ranges(
     total = sum(costs.values())
     divisible = len(ranges) > 1 or any(landed.record_bytes(part.partition.topic) is not None for part in ranges)
     share = max(_WORTH_A_TASK, math.ceil(total / tasks()) if divisible and total > _WORTH_A_TASK else 0)
-    parts: list[OffsetRange] = []
-    whole: list[OffsetRange] = []
+    parts, whole = list[OffsetRange](), list[OffsetRange]()
     for part in ranges:
         count = min(round(costs[part] / share), len(part))
         if count > 1 and landed.record_bytes(part.partition.topic) is not None:

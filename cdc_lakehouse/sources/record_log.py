@@ -6,7 +6,8 @@ transaction markers and aborted or compacted messages leave gaps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -43,8 +44,7 @@ class OffsetRange:
 
     @property
     def segment(self) -> str:
-        """The name of its segment: the first offset has as many digits as in Kafka's own files, so that names sort in
-        order."""
+        """The name of its segment, with as many digits as in Kafka's own files, so that names sort in order."""
         return f"{self.partition}/{self.start:020d}"
 
 
@@ -118,15 +118,31 @@ class Pending:
         return sum(end - start for start, end in self.offsets.values())
 
 
+class ByteColumn:
+    """Values of bytes, one after the other: as thousands of objects they do not fit into the processor's cache."""
+
+    def __init__(self, values: Iterable[bytes | None] = ()) -> None:
+        self.content, self.lengths = bytearray(), list[int]()  # -1 for None.
+        self.add([*values])
+
+    def add(self, values: Sequence[bytes | None]) -> None:
+        self.content += b"".join(filter(None, values))
+        self.lengths += [-1 if value is None else len(value) for value in values]
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        ends, whole = itertools.accumulate(max(0, length) for length in self.lengths), bytes(self.content)
+        return (None if n < 0 else whole[end - n : end] for n, end in zip(self.lengths, ends, strict=True))
+
+
 @dataclass(slots=True)
 class Messages:
-    """Messages of one range, in the order of their offsets. A timestamp is the client's number of its type, and the
-    milliseconds since 1970. `size` is the bytes of all keys and values."""
+    """Messages of one range, in the order of their offsets. `timestamps` has for each the client's number of its type,
+    and the milliseconds since 1970. `size` is the bytes of all keys and values."""
 
     range: OffsetRange
     offsets: list[int] = field(default_factory=list[int])
-    timestamps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    keys: list[bytes | None] = field(default_factory=list["bytes | None"])
-    values: list[bytes | None] = field(default_factory=list["bytes | None"])
+    timestamps: list[int] = field(default_factory=list[int])
+    keys: ByteColumn = field(default_factory=ByteColumn)
+    values: ByteColumn = field(default_factory=ByteColumn)
     headers: list[Headers | None] = field(default_factory=list["Headers | None"])
     size: int = 0

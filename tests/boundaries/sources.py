@@ -31,7 +31,6 @@ from cdc_lakehouse.sources.kafka import (
     find_pending,
     read_claim_check,
     read_topics,
-    require_all,
     split_ranges,
 )
 from cdc_lakehouse.sources.object_store import (

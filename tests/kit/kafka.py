@@ -48,7 +48,7 @@ class MemoryTopic:
         """What brings changes to two partitions, rows of one table to both."""
         return TopicWriter(self.send, 2, True, random.Random(1), encode)
 
-    def _topics(self, source: KafkaSource, *_: object) -> tuple[Topic, ...]:
+    def _topics(self, source: KafkaSource, **_: object) -> tuple[Topic, ...]:
         partitions = {
             number: Bounds(0, len(found)) for number, found in self._messages.items() if number not in self.away
         }
@@ -64,9 +64,9 @@ class MemoryTopic:
             for offset in range(part.start, end):
                 message = self._messages[part.partition.number][offset]
                 found.offsets.append(offset)
-                found.timestamps.append((1, message["timestamp"]))
-                found.keys.append(_bytes(message["key"]))
-                found.values.append(base64.b64decode(message["b64"]) if "b64" in message else _bytes(message["value"]))
+                found.timestamps += 1, message["timestamp"]
+                found.keys.add([_bytes(message["key"])])
+                found.values.add([base64.b64decode(message["b64"]) if "b64" in message else _bytes(message["value"])])
                 found.headers.append(None)
             found.size = sum(len(each) for each in (*found.keys, *found.values) if each is not None)
             yield found

@@ -25,7 +25,7 @@ from cdc_lakehouse.pipeline.canal import EntryRecords, commit_ts_of
 from cdc_lakehouse.sources.canal.client import Round
 from cdc_lakehouse.sources.canal.positions import BinlogPosition, BinlogSearch, placed
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
-from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
+from cdc_lakehouse.sources.record_log import ByteColumn, LogPartition, Messages, OffsetRange
 from tests.canal_captures import capture
 from tests.kit.lakes import lake_config
 
@@ -42,7 +42,8 @@ def rows(
     """Of messages with these timestamps, each a kind and a time."""
     count, found = len(timestamps), list[dict[str, Any]]()
     where, nothing = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1), [None] * count
-    messages = Messages(where, [*range(100, 100 + count)], timestamps, nothing, nothing, nothing)
+    offsets, times = [*range(100, 100 + count)], [*itertools.chain.from_iterable(timestamps)]
+    messages = Messages(where, offsets, times, ByteColumn(nothing), ByteColumn(nothing), nothing)
     files: Any = SimpleNamespace(
         add=lambda date, dated: found.extend(row | {"feed_date": date} for row in dated.to_pylist())
     )
@@ -98,10 +99,10 @@ class Log:
                 for chunk in chunks:
                     partition, batch = chunk[0][0], chunk[0][2]
                     whole = OffsetRange(partition, 0, 1 << 40, 0)
-                    offsets, values = [each[1] for each in chunk], [each[4] for each in chunk]
-                    times = [(1, each[3]) for each in chunk]
-                    messages = Messages(whole, offsets, times, [b"k"] * len(chunk), values, [None] * len(chunk))
-                    table.RecordRows("UTC", "day", batch).add(messages, written)
+                    offsets, values = [each[1] for each in chunk], ByteColumn(each[4] for each in chunk)
+                    times = [each for record in chunk for each in (1, record[3])]
+                    of = offsets, times, ByteColumn([b"k"] * len(chunk)), values, [None] * len(chunk)
+                    table.RecordRows("UTC", "day", batch).add(Messages(whole, *of), written)
             now = self.lake.existing(system_table("f", "records"))
             commits.commit(now, table.state_of(now), {}, written.written, 0, ())
 

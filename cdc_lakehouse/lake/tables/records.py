@@ -99,10 +99,8 @@ class LandedState:
             size = round(sum(each.bytes for each in own) / offsets, 1) if offsets else known.record_bytes
             id = (pending.ids.get(name) if own_ends else None) or known.id
             topics[name] = LandedTopic(id, ends, size, behind if segments else known.behind)
-        landed = LandedOffsets(topics, began=True)
-        return (
-            replace(self, landed=landed, batch=batch, segments=segments) if segments else replace(self, landed=landed)
-        )
+        now = replace(self, landed=LandedOffsets(topics, began=True))
+        return replace(now, batch=batch, segments=segments) if segments else now
 
     def not_read_up(self) -> list[LogPartition]:
         """Return the partitions that the last batch has read, and not to their ends."""
@@ -188,12 +186,12 @@ class RecordRows:
 
     def add(self, messages: Messages, files: lake_files.DatedFiles) -> tuple[pa.Table, set[str]]:
         """Add the rows to files; return them, with the columns of `SCHEMA`, and their feed dates."""
-        flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
+        flat = np.fromiter(messages.timestamps, np.int64, len(messages.timestamps))
         kinds, times = flat[::2], flat[1::2]
         dated = (kinds > 0) & (times >= 0) & (times < LAST_SECOND * 1000)
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
-        keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
+        keys, values = (_binary(of.lengths, of.content) for of in (messages.keys, messages.values))
         columns = {
             "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
             "topic": pa.repeat(partition.topic, count),
@@ -230,6 +228,13 @@ class RecordRows:
         ]
         dates = list(dict.fromkeys(names))
         return dates, np.array([dates.index(name) for name in names])[of_moment]
+
+
+def _binary(lengths: Sequence[int], content: bytearray) -> pa.Array:
+    """Return the values of a `ByteColumn`, which share its memory."""
+    known = np.array(lengths, np.int64)
+    ends, valid = np.append(0, np.cumsum(np.maximum(known, 0))), np.packbits(known >= 0, bitorder="little")
+    return pa.Array.from_buffers(pa.large_binary(), len(known), [*map(pa.py_buffer, (valid, ends, content))])
 
 
 _DATES_AT_ONCE: Final = 8
@@ -283,14 +288,9 @@ class RecordCommits:
         return create(self._lake, self.identifier, SCHEMA, _PROPERTIES, BY_DATE)
 
     def commit(
-        self,
-        table: Table,
-        before: LandedState,
-        properties: Mapping[str, str],
-        files: Sequence[str],
-        batch: int,
+        self, table: Table, before: LandedState, properties: Mapping[str, str], files: Sequence[str], batch: int,
         segments: Iterable[LandedSegment],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Commit files and properties together, and a batch's ranges in the summary. Raises `ConcurrentRunError` when
         another run has landed something since `before`; the files are then deleted."""
         self._lake.on_write()
