@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 BUDGETS = {
     "cdc_lakehouse/assets": (1_968, 8),
     "cdc_lakehouse/changelog": (4_460, 15),
-    "cdc_lakehouse/commands": (4_049, 17),
+    "cdc_lakehouse/commands": (4_048, 17),
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_856, 19),
     "cdc_lakehouse/lake": (9_626, 27),
