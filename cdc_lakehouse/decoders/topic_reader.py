@@ -73,11 +73,9 @@ class UpdatePairing:
                 yield message
 
     def _alone(self, half: Message, which: str) -> MessageError:
-        return MessageError(
-            f"the UPDATE {which} stands alone: its other half is not next to it",
-            of=next((part.database, part.table) for part in half.parts if isinstance(part, RowChange)),
-            advice="let the DTS task write the table to one partition",
-        )
+        of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
+        said = f"the UPDATE {which} stands alone: its other half is not next to it"
+        return MessageError(said, of=of, advice="let the DTS task write the table to one partition")
 
 
 class RedeliveryFilter:
@@ -132,8 +130,7 @@ class RedeliveryFilter:
 
 # What a task finds in a partition besides the rows: statements, watermarks, observed columns, and problems.
 
-PartitionBatch = tuple[str, int, int]
-"""Topic, partition and batch."""
+PartitionBatch = tuple[str, int, int]  # Topic, partition and batch.
 
 
 @dataclass(frozen=True)
@@ -208,11 +205,10 @@ class PartitionSummary:
         return self.last_ts if commit_ts is None else commit_ts
 
     def note_sent_before(self, database: str, table: str, commit_ts: int, segment: str, offset: int) -> None:
-        message = PROBLEMS[BEHIND_WATERMARK]
+        place, message = ((database, table, commit_ts), segment), PROBLEMS[BEHIND_WATERMARK]
         new = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table, count=0)
-        known = self.sent_before.setdefault(((database, table, commit_ts), segment), new)
-        line = min(known.line or 0, offset)
-        self.sent_before[(database, table, commit_ts), segment] = replace(known, line=line, count=known.count + 1)
+        known = self.sent_before.get(place, new)
+        self.sent_before[place] = replace(known, line=min(known.line or 0, offset), count=known.count + 1)
 
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])
@@ -317,8 +313,6 @@ _BYTES_AT_ONCE: Final = 16 << 20
 
 
 class _Record(NamedTuple):
-    """What is read of a record."""
-
     feed_date: str | None
     offset: int
     time_ms: int | None
@@ -437,9 +431,8 @@ class TopicReader:
             self._observe(shapes[int(which[row])], int(rows.commit_ts[row]), offsets[row].as_py())
         version, none = pa.repeat(pa.scalar(0, pa.int64()), count), pa.nulls(count, pa.int64())
         database, table, op = (pa.repeat(each, count) for each in (change.database, change.table, change.op))
-        commit_ts = pa.array(rows.commit_ts)
-        columns = [dates, database, table, version, none, op, commit_ts, rows.before, rows.after, segments, offsets]
-        yield where(pa.RecordBatch.from_arrays(columns, schema=NEW_EVENTS), events)
+        found = dates, database, table, version, none, op, rows.commit_ts, rows.before, rows.after, segments, offsets
+        yield where(pa.RecordBatch.from_arrays([*found], schema=NEW_EVENTS), events)
 
     def _read_strictly(self, record: _Record, value: bytes | None) -> None:
         segment, time_ms, summary = record.segment, record.time_ms, self._summary
@@ -555,8 +548,7 @@ def _cells(column: pa.Array) -> list[Any]:
     return column.to_numpy(zero_copy_only=False).tolist()
 
 
-_LEAST_TOGETHER: Final = 1000
-"""Records of a topic, partition and batch are looked for where fewer come together."""
+_LEAST_TOGETHER: Final = 1000  # Records of a topic, partition and batch are looked for where fewer come together.
 
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -528,6 +528,8 @@ SAMPLES: Sequence[bytes] = [
     *(json.dumps(ROW, ensure_ascii=False, separators=marks).encode() for marks in ((", ", ":"), (",", ": "))),
     ticdc(4, data=[{"id": "2", "v": "<>&"}]).replace(b"<", rb"\u003c").replace(b">", rb"\u003e"),
     message(pkNames=[]), edited(ROW, ["pkNames -"]),
+    # Where one has what follows the operation, the other's row has it.
+    *(ticdc(9, table="t" * of, data=[{"id": "1", "es": "2"}], old=[{"id": "1", "es": "1"}]) for of in (2, 103)),
     # A name twice.
     *(message().replace(of, of + b'"id":4,') for of in (b'"sqlType":{', b'"mysqlType":{', b'"data":[{')),
     watermark(3), watermark(7), altered(6), altered(7, table="u"), altered(8, table=""),

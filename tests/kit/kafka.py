@@ -12,7 +12,7 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.sample.sink_writer import Encode, canal_json
 from cdc_lakehouse.sources import kafka
 from cdc_lakehouse.sources.kafka import Bounds, Topic
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange
+from cdc_lakehouse.sources.record_log import ByteColumn, Messages, OffsetRange
 from tests.kit.changefeed import TopicWriter
 
 
@@ -60,16 +60,12 @@ class MemoryTopic:
 
     def _read(self, ends: Mapping[OffsetRange, int]) -> Iterator[Messages]:
         for part, end in ends.items():
-            found = Messages(part)
-            for offset in range(part.start, end):
-                message = self._messages[part.partition.number][offset]
-                found.offsets.append(offset)
-                found.timestamps += 1, message["timestamp"]
-                found.keys.add([_bytes(message["key"])])
-                found.values.add([base64.b64decode(message["b64"]) if "b64" in message else _bytes(message["value"])])
-                found.headers.append(None)
-            found.size = sum(len(each) for each in (*found.keys, *found.values) if each is not None)
-            yield found
+            sent = self._messages.get(part.partition.number, [])[part.start : end]
+            times = [number for each in sent for number in (1, each["timestamp"])]
+            keys = ByteColumn(_bytes(each["key"]) for each in sent)
+            values = ByteColumn(base64.b64decode(m["b64"]) if "b64" in m else _bytes(m["value"]) for m in sent)
+            size = len(keys.content) + len(values.content)
+            yield Messages(part, [*range(part.start, end)], times, keys, values, [None] * len(sent), size)
 
 
 def _bytes(text: str | None) -> bytes | None:

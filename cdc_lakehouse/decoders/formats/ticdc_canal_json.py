@@ -609,24 +609,32 @@ class MessageColumns:
     """The `ColumnReader` of messages: they are read as the lines of files are."""
 
     def __init__(self) -> None:
-        self._forms: dict[bytes, Forms] = {}
+        self._forms = functools.lru_cache(_TABLES)(lambda head: Forms())
+        self._widths = list[int]()
 
     def __call__(self, values: pa.Array, end_ts: int) -> Iterator[UsualRows]:
-        if len(self._forms) > _TABLES:
-            self._forms.clear()
-        # Messages that begin alike, up to what follows the operation. What begins otherwise may be compressed.
-        places = pc.fill_null(pc.find_substring(values, _BEHIND_TYPE), -1).to_numpy(zero_copy_only=False)
-        plain = pc.fill_null(pc.starts_with(values, b"{"), False).to_numpy(zero_copy_only=False)
-        numbers = np.flatnonzero(plain & (places > 0))
-        if len(numbers) < LEAST:
-            return
-        text, starts, stops = places_of(values)
-        lines = Lines(text, starts[numbers], stops[numbers], numbers)
-        heads = cut(text, lines.starts, lines.starts + places[numbers]).dictionary_encode()
-        of_head = heads.indices.to_numpy()
-        for number in np.flatnonzero(np.bincount(of_head) >= LEAST).tolist():
-            head = heads.dictionary[number].as_py()
-            yield from self._forms.setdefault(head, Forms()).rows(lines.taken(of_head == number), end_ts)
+        lines = Lines(*places_of(values), np.arange(len(values))).taken(np.array(values.is_valid()))
+        number = 0
+        while len(lines.numbers) >= LEAST:
+            # Where names are as long, what follows the operation is at the same place.
+            if number == len(self._widths):
+                places = (lines.line(at).find(_BEHIND_TYPE) for at in range(0, len(lines.numbers), LEAST))
+                width = next((place for place in places if place > 0), None)
+                if width is None or number == _FORMS:
+                    break
+                self._widths.append(width)
+            width, number = self._widths[number], number + 1
+            alike = np.flatnonzero(lines.stops - lines.starts > width + len(_BEHIND_TYPE))
+            alike = alike[Fixed(_BEHIND_TYPE).matches(lines.text, lines.starts[alike] + width)[0]]
+            # Messages that begin alike up to there. What begins otherwise may be compressed.
+            texts = pa.py_buffer(pieces(lines.text, lines.starts[alike], width))
+            heads = pa.Array.from_buffers(pa.binary(width), len(alike), [None, texts]).dictionary_encode()
+            of_head = heads.indices.to_numpy()
+            for which in np.flatnonzero(np.bincount(of_head) >= LEAST).tolist():
+                head, own = heads.dictionary[which].as_py(), lines.taken(alike[of_head == which])
+                if head.startswith(b"{"):
+                    yield from self._forms(head).rows(own, end_ts)
+            lines = lines.taken(np.delete(np.arange(len(lines.numbers)), alike))
 
 
 FORMAT: Final = Format(
