@@ -34,5 +34,6 @@ def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
     """Return the pieces of a text from each start to its stop, which are in order."""
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
     # Every other piece is the text between two of them.
-    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
+    buffers: Any = [None, *map(pa.py_buffer, (places, text))]
+    pieces: Any = pa.Array.from_buffers(pa.binary(), max(len(places) - 1, 0), buffers)
     return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))

@@ -213,8 +213,8 @@ class FileFormat:
     """A protocol of files, with every fact that the rest of the product needs."""
 
     decode: Callable[[Iterable[bytes], FileContext], Iterator[pa.RecordBatch]]
-    """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`, in the order
-    of its lines."""
+    """Decodes a file, which comes in parts that are cut anywhere, into batches of `event_schema.DECODED`. Each batch is
+    in the order of its lines, and lines that cannot be used are so in all of them."""
     redelivers: Callable[[bytes, Sequence[bytes], CsvOptions | None], bool]
     """Whether later files contain everything of a file that was cut off: all of its records, and the incomplete one.
     Called with the contents, those of the later files in their order.

@@ -418,10 +418,11 @@ def test_image_is_json_of_its_row(start: int) -> None:
     every = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFF, 0x1F600]))
     rows = [("x", "1"), (None, "2"), (every, "3")]
     columns = [pa.array(texts, pa.string()).slice(start) for texts in zip(*rows, strict=True)]
-    rows = rows[start:]
-    images = event_schema.row_images([every, "b"], columns, len(rows))
+    images = event_schema.row_images([every, "b"], columns, len(rows) - start)
     assert images.type == pa.string()
-    assert [json.loads(image) for image in images.to_pylist()] == [{every: one, "b": other} for one, other in rows]
+    assert [json.loads(image) for image in images.to_pylist()] == [
+        {every: one, "b": other} for one, other in rows[start:]
+    ]
 
 
 # --- Rows and types of Canal-JSON that are taken at once ---
@@ -451,17 +452,17 @@ def is_row(text: bytes) -> bool:
 
 
 @pytest.mark.slow
-@given(st.lists(st.lists(row_texts, max_size=8), max_size=4))
-def test_text_that_is_not_a_row_is_never_taken(batches: Sequence[Sequence[bytes]]) -> None:
-    forms = list[ticdc_canal_json.RowForm]()
+@given(st.lists(st.lists(st.tuples(row_texts, row_texts), max_size=8), max_size=4), st.booleans())
+def test_text_that_is_not_a_row_is_never_taken(batches: Any, two: bool) -> None:
+    forms, between = list[ticdc_canal_json.RowForm](), b'],"data":['
     known = {kind: dict[bytes | str, int]() for kind in (ticdc_canal_json.ROWS, ticdc_canal_json.NUMBERS)}
     for batch in batches:
-        texts = pa.array(batch, pa.binary())
-        found, of_form = ticdc_canal_json.read_rows(texts, forms)
+        texts = pa.array([between.join(rows[: 1 + two]) for rows in batch], pa.binary())
+        found, of_form, _ = ticdc_canal_json.read_rows(texts, forms, two=two)
         assert found[of_form >= 0].all()
-        # With the forms that are known by then.
-        assert found.tolist() == ticdc_canal_json.read_rows(texts, forms)[0].tolist()
-        assert all(is_row(text) for text, is_taken in zip(batch, found.tolist(), strict=True) if is_taken)
+        assert found.tolist() == ticdc_canal_json.read_rows(texts, forms, two=two)[0].tolist()  # Known by then.
+        taken = [rows.split(between, two) for rows in texts.filter(pa.array(found)).to_pylist()]
+        assert all(len(rows) == 1 + two and all(map(is_row, rows)) for rows in taken)
         for kind, entries in known.items():
             taken = ticdc_canal_json.have_known_entries(texts, kind, entries)
             assert not (taken & ~ticdc_canal_json.are_flat(texts, kind)).any()
@@ -470,7 +471,7 @@ def test_text_that_is_not_a_row_is_never_taken(batches: Sequence[Sequence[bytes]
 def test_row_shorter_than_a_form_is_taken() -> None:
     forms = list[ticdc_canal_json.RowForm]()
     for row in (b'{"a":"1","a long name":"2"}', b'{"a":"1","b":"2"}', b'{"a":""}', b'{"a":null,"b":""}') * 2:
-        sound, of_form = ticdc_canal_json.read_rows(pa.array([row], pa.binary()), forms)
+        sound, of_form, _ = ticdc_canal_json.read_rows(pa.array([row], pa.binary()), forms)
         assert sound.all() and (of_form >= 0).all()
 
 
@@ -835,11 +836,9 @@ def test_batches_are_bounded() -> None:
     names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
     for content, columns, rows in ((b'"I","t","d",1,2\n' * 200_000, ("n",), 200_000), (wide, names, 5000)):
-        context = FileContext("d", "t", csv_options(), columns)
-        batches = list(csv.decode([content], context))
-        assert sum(batch.num_rows for batch in batches) == rows
-        assert max(batch.num_rows for batch in batches) <= 65_536
-        assert max(batch.nbytes for batch in batches) < 64 << 20
+        batches = list(csv.decode([content], FileContext("d", "t", csv_options(), columns)))
+        sizes = [batch.num_rows for batch in batches]
+        assert sum(sizes) == rows and max(sizes) <= 65_536 and max(batch.nbytes for batch in batches) < 64 << 20
     content = (json_line("INSERT", {"": ""}, None) + b"\n") * 150_000
     sizes = [batch.num_rows for batch in ticdc_canal_json.decode([content], json_context())]
     assert sum(sizes) == 150_000 and max(sizes) <= 65_536

@@ -45,7 +45,8 @@ def json_context(database: str = DATABASE, table: str = TABLE, end_ts: int = END
 
 
 def read_json(content: bytes | Sequence[bytes], piece: int = 1 << 20, context: FileContext | None = None) -> Events:
-    return _events(ticdc_canal_json.decode(_parts(content), context or json_context(), piece=piece))
+    events = _events(ticdc_canal_json.decode(_parts(content), context or json_context(), piece=piece))
+    return sorted(events, key=lambda event: event["line"])  # A piece has those of each operation together.
 
 
 def csv_context(

@@ -122,10 +122,12 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
 _QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 _VALUE: Final = re.compile(rb'"[^"]++":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
-_ROW_FORMS: Final = 8
+_ROW_FORMS: Final = 16
 """The maximum number of forms of a file: each column that may be NULL can double it."""
 _ROW_TRIES: Final = 4
 """The number of rows of a piece that are tried as new forms."""
+# Its quotes are not escaped: it cannot occur in a row.
+_BETWEEN_ROWS: Final = b'],"data":['
 
 
 class FlatKind(NamedTuple):
@@ -141,14 +143,21 @@ NUMBERS: Final = FlatKind(JsonReader(dict[str, str | int | None]), re.compile(_E
 
 
 class RowForm:
-    """The bytes around the texts of a row. With the same ones another has the same columns, and NULL in the same."""
+    """The bytes around the texts of a row, or of an UPDATE's two and between these. With the same ones another has the
+    same columns, and NULL in the same."""
 
-    def __init__(self, row: bytes) -> None:
-        # It matches `_USUAL_ROW`.
-        ends = [place for value in _VALUE.finditer(row) if value[1] is not None for place in value.span(1)]
-        around = [row[start:stop] for start, stop in zip([0, *ends[1::2]], [*ends[0::2], len(row)], strict=True)]
-        self.quotes = row.count(b'"')
-        self.names: tuple[str, ...] = tuple(msgspec.json.decode(row))
+    def __init__(self, rows: Sequence[bytes]) -> None:
+        # They match `_USUAL_ROW`.
+        text, ends = b"", [0]
+        for row in rows:
+            text += _BETWEEN_ROWS * bool(text)
+            ends += [len(text) + at for value in _VALUE.finditer(row) if value[1] is not None for at in value.span(1)]
+            text += row
+        around = [text[start:stop] for start, stop in zip(ends[0::2], [*ends[1::2], len(text)], strict=True)]
+        self.quotes = text.count(b'"')
+        self.names: tuple[str, ...] = tuple(msgspec.json.decode(rows[-1]))
+        self.first_end = rows[0].count(b'"') - 1, len(rows[0]) - rows[0].rindex(b'"')
+        """The first row's end: the number of the quote before it, and the distance."""
         # Each begins with a quote but the first, which has one behind its brace. They are compared by words of eight
         # bytes, which lie in the row whatever its texts are: together they are not shorter.
         self._words: list[tuple[int, int, np.uint64, np.uint64]] = []
@@ -177,39 +186,47 @@ class RowForm:
         return same
 
 
-def read_rows(rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
-    """Return which texts are rows, and the form of each, -1 for none. New forms are added, and rows without a form are
-    parsed one by one, which takes three times as long."""
+def read_rows(rows: pa.Array, forms: list[RowForm], *, two: bool = False) -> tuple[Mask, Positions, Positions]:
+    """Return which texts are rows, or `two` of them around `_BETWEEN_ROWS`; the form of each, -1 for none; and the end
+    of its first row. New forms are added. Rows without one are parsed one by one, which takes three times as long."""
     text, starts, stops = places_of(rows)
     of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
     left: Mask = np.ones(len(rows), bool)
-    try:
-        rows.cast(pa.string())
+    whole = np.array([0, len(text)], np.int32)
+    try:  # If all is UTF-8, so is each part between braces, as the texts of a form are.
+        pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(whole), pa.py_buffer(text)]).cast(pa.string())
     except pa.ArrowInvalid:
-        left = np.array([row is None or is_utf8(row) for row in rows.to_pylist()])
-    left[np.searchsorted(stops, np.flatnonzero((text == _BACKSLASH) | (text < _SPACE)), side="right")] = False
-    number, tries = 0, _ROW_TRIES
+        left = np.array([is_utf8(row) for row in rows.to_pylist()])
+    special = text == _BACKSLASH
+    if text.min(initial=_SPACE) < _SPACE:
+        special |= text < _SPACE
+    if special.any():
+        left[np.searchsorted(stops, np.flatnonzero(special), side="right")] = False
+    number, tries, first_ends = 0, _ROW_TRIES, stops.copy()
     while left.any():
         if number == len(forms):
             if not tries or number == _ROW_FORMS:
                 break
             tries -= 1
             sample = int(np.flatnonzero(left)[np.count_nonzero(left) // 2])
-            row = text[starts[sample] : stops[sample]].tobytes()
-            if not _USUAL_ROW.fullmatch(row) or not ROWS.reader.usual(row):
+            found = text[starts[sample] : stops[sample]].tobytes().split(_BETWEEN_ROWS, two)
+            if len(found) <= two or not all(_USUAL_ROW.fullmatch(row) and ROWS.reader.usual(row) for row in found):
                 left[sample] = False
                 continue
-            forms.append(RowForm(row))
+            forms.append(RowForm(found))
         form = forms[number]
         same, own = with_quotes(quotes, form.quotes, starts, stops)
-        same = same[form.matches(text, starts[same], stops[same], own) & left[same]]
-        of_form[same], left[same] = number, False
+        matches = form.matches(text, starts[same], stops[same], own) & left[same]
+        same, (quote, at) = same[matches], form.first_end
+        of_form[same], left[same], first_ends[same] = number, False, own[matches, quote] + at
         number += 1
     sound = of_form >= 0
-    others = ~sound
-    sound[others] = are_flat(where(rows, others), ROWS)
-    return sound, of_form
+    for which in np.flatnonzero(~sound).tolist():
+        found = text[starts[which] : stops[which]].tobytes().split(_BETWEEN_ROWS, two)
+        sound[which] = len(found) > two and all(ROWS.reader.usual(row) for row in found)
+        first_ends[which] = starts[which] + len(found[0])
+    return sound, of_form, first_ends
 
 
 def with_quotes(quotes: Positions, count: int, starts: Positions, stops: Positions) -> tuple[Positions, Positions]:
@@ -283,8 +300,6 @@ _COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')
 _TYPES: Final = re.compile(rb'"(?:sqlType|mysqlType)":(\{.*?\})(?=,")')
 _OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
 _ZERO: Final = ord("0")
-# Its quotes are not escaped: it cannot occur in a row's text.
-_BETWEEN_ROWS: Final = b'}],"data":[{'
 _OLD: Final = b'{"old":"1"}'
 _NEW: Final = b'{"new":"2"}'
 _FEW_TYPES: Final = 32
@@ -385,7 +400,7 @@ class Form:
         form = cls(change, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
         # The rows and types must be at the expected positions, and the numbers have no other meaning than their value.
         probe, other_tail = form.head.probe(), form.tail.probe()
-        probe += (_OLD + _BETWEEN_ROWS[1:-1] if two_rows else b"") + _NEW + other_tail
+        probe += (_OLD + _BETWEEN_ROWS if two_rows else b"") + _NEW + other_tail
         old, new = image_of(_OLD) if two_rows else None, image_of(_NEW)
         before, after = (new, None) if change.op == "D" else (old, new)
         types = change.types if form._types_at is None else image_of(_NO_TYPES)
@@ -443,31 +458,18 @@ class Form:
                 sound = have_known_entries(objects.dictionary, kind, self.entries[kind])
             sound[~sound] = are_flat(where(objects.dictionary, ~sound), kind)
             read[odd] &= sound[objects.indices.to_numpy()]
-        rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
-        images = [rows]
+        rows = where(cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width), read)
+        sound, row_forms, first_ends = read_rows(rows, self.row_forms, two=self.two_rows)
+        read[read], images = sound, [where(rows, sound)]
         if self.two_rows:
             text, starts, stops = places_of(rows)
-            # By its rarest byte: a search for the whole takes as long as all else together.
-            found = np.flatnonzero(text[: 1 - len(_BETWEEN_ROWS)] == _BETWEEN_ROWS[0])
-            found = found[(pieces(text, found, len(_BETWEEN_ROWS)) == [*_BETWEEN_ROWS]).all(axis=1)]
-            # Where it is missing, both images are wrong, but such lines are not read.
-            between = np.append(found, len(text))[np.searchsorted(found, starts)]
-            read &= between < stops
-            between = np.minimum(between, stops)
-            images = [
-                cut(text, starts, np.minimum(between + 1, stops)),
-                cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
-            ]
-        row_forms: Positions = np.full(len(rows), -1)
-        for image in images:
-            sound, of_form = read_rows(where(image, read), self.row_forms)
-            read[read], row_forms = sound, of_form[sound]
-        images = [where(image, read).view(pa.string()) for image in images]  # They are UTF-8.
+            starts, ends, stops = starts[sound], first_ends[sound], stops[sound]
+            images = [cut(text, starts, ends), cut(text, ends + len(_BETWEEN_ROWS), stops)]
+        images = [image.view(pa.string()) for image in images]  # They are UTF-8.
         nothing = pa.nulls(len(images[0]), pa.string())
         before, after = (images[0], nothing) if self.change.op == "D" else ([nothing, *images][-2], images[-1])
-        lines = lines.taken(read)
-        shapes = functools.partial(self._shapes, lines, row_forms, images[-1])
-        return UsualRows(self.change, lines.numbers, commit_ts[read], before, after, shapes)
+        shapes = functools.partial(self._shapes, lines.taken(read), row_forms[sound], images[-1])
+        return UsualRows(self.change, lines.numbers[read], commit_ts[read], before, after, shapes)
 
 
 class Forms:
@@ -742,12 +744,9 @@ def decode(parts: Iterable[bytes], context: FileContext, *, piece: int = PIECE) 
             ops, commit_ts = pa.repeat(rows.change.op, count), pa.array(rows.commit_ts)
             columns = [pa.array(rows.places), ops, commit_ts, rows.before, rows.after, *nothing]
             batches.append(pa.RecordBatch.from_arrays(columns, schema=DECODED))
-            left[np.searchsorted(lines.numbers, rows.places)] = False
+            left &= ~np.isin(lines.numbers, rows.places, kind="table")
         if left.any():
             batches.append(read_strictly(lines.taken(left), context))
-        if len(batches) > 1:
-            batches = [pa.concat_batches(batches)]
-            batches[0] = batches[0].take(pc.sort_indices(batches[0].column("line")))
         for events in batches:
             yield from (events.slice(at, BATCH_ROWS) for at in range(0, events.num_rows, BATCH_ROWS))
 
