@@ -42,6 +42,8 @@ dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample ch
 test: setup servers ## Set up, then lint, types, import rules, tests, and another version of Python, side by side
 	@$(MAKE) --no-print-directory -j3 SEED=$(SEED) WORKERS=1 check pythons all
 
+# One of them waits for a server or the JVM.
+quick: WORKERS = 3
 quick: setup ## Lint, unit tests but the slow ones and with few random examples, one feed through Spark
 	time $(BIN)/ruff check .
 	time CDC_TESTS=few $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) --ignore tests/servers \

@@ -93,9 +93,8 @@ class Recorder:
         tests: dict[str, Any] = dict(read_map())
         tests |= {name: (round(self._seconds.get(name, 0), 2), sorted(each)) for name, each in self._reached.items()}
         MAP.parent.mkdir(exist_ok=True)
-        MAP.write_text(
-            json.dumps({name: tests[name] for name in sorted(tests) if (ROOT / name.split("::")[0]).exists()})
-        )
+        known = {name: tests[name] for name in sorted(tests) if (ROOT / name.partition("::")[0]).exists()}
+        MAP.write_text(json.dumps(known))
 
 
 def _function(nodeid: str) -> str:

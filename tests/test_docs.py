@@ -392,10 +392,7 @@ NAMED: Mapping[str, tuple[Callable[[], Set[Any]], Callable[[], Set[Any]]]] = {
         lambda: found(r"`(cdc\.[a-z-]+\.?)(?:<topic>)?`", TABLES),
         lambda: {each for each in vars(properties).values() if isinstance(each, str) and each.startswith("cdc.")},
     ),
-    "kinds of changes": (
-        lambda: found(r"(?:^|; )`(\w+)`:", meaning(CHANGE, "kind")),
-        lambda: {*get_args(ChangeKind)},
-    ),
+    "kinds of changes": (lambda: found(r"(?:^|; )`(\w+)`:", meaning(CHANGE, "kind")), lambda: {*get_args(ChangeKind)}),
     "ops of events": (lambda: found(r"`([A-Z])`", meaning(section(TABLES, "`events`"), "op")), lambda: OPS),
     "assets with metadata": (
         lambda: {*first_cells(section(DAGSTER, "What assets show"))},

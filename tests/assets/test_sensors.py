@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -91,6 +92,7 @@ def test_runs_of_people_and_backfills_are_waited_for(
 # --- Leases ---
 
 
+@pytest.mark.slow
 def test_killed_process_has_no_lease(instance: dg.DagsterInstance, lake: TestLake, sink: Sink) -> None:
     assert take_elsewhere(lake, "killed") == "taken\n"
     assert asked(tick(lake, instance=instance))
@@ -137,12 +139,8 @@ def test_renewal_whose_answer_is_lost_is_known(lake: TestLake, monkeypatch: pyte
 def test_lease_that_cannot_be_released_ends(lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = lease_of(lake, "run")
     lease.take()
-
-    def is_locked(*_: object) -> None:
-        raise CatalogUnreachableError("locked")
-
     with monkeypatch.context() as patch:
-        patch.setattr(lake.lake.catalog, "commit_table", is_locked)
+        patch.setattr(lake.lake.catalog, "commit_table", Mock(side_effect=CatalogUnreachableError("locked")))
         lease.release()
     assert skipped(tick(lake)), "it has it until then"
 

@@ -187,11 +187,6 @@ _HOLDS = (
 """Reasons of holds, and what the statement has that makes each of them true."""
 
 
-def _holds_by_rule(statement: str, reason: str) -> bool:
-    """Whether the server does to rows what neither the log nor the statement says, so that the table has to be held."""
-    return any(said.search(reason) and cause.search(statement) for said, cause in _HOLDS)
-
-
 NEXT_NUMBER: Final = "AUTO_INCREMENT"
 
 
@@ -224,7 +219,9 @@ class ProductTables:
             self._live.record(version)
             effects.setdefault(version.incarnation, set()).add(version.effect)
             odd = [sign for sign in ("which is not known", "appears", "are gone") if sign in (version.note or "")]
-            held = version.hold is not None and not _holds_by_rule(statement, version.hold)
+            # Not where the server does to rows what neither the log nor the statement says.
+            by_rule = (cause.search(statement) for said, cause in _HOLDS if said.search(version.hold or ""))
+            held = version.hold is not None and not any(by_rule)
             assert not held and not odd, f"{statement}: {version.hold or version.note}"
         return effects
 

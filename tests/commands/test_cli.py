@@ -92,6 +92,7 @@ def test_help_loads_nothing_heavy() -> None:
         assert not loaded & heavy, words
 
 
+@pytest.mark.slow
 def test_status_and_run_with_nothing_new_load_nothing_heavy(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed run is only read about until its job succeeds."""
     Sink(lake.sink).checkpoint(10)
@@ -234,6 +235,7 @@ def test_a_run_shows_and_stores_no_secret(
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["kafka", "canal"])
 def test_a_source_that_refuses_shows_and_stores_no_secret(
     lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str

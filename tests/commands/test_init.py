@@ -24,6 +24,7 @@ from tests.kit.data_sets import names
 from tests.kit.kafka import MemoryTopic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["canal-json", "csv"])
 def test_a_sink_is_read_as_it_was_written(protocol: str, data_sets: Path, here: Path) -> None:
     looked = 0

@@ -832,6 +832,7 @@ def test_json_values_of_64_mib_are_batches_of_their_own() -> None:
             assert found[1].column(which)[0].as_py() == f'{{"id":"1","name":"{letter * (64 << 20)}"}}', which
 
 
+@pytest.mark.slow
 def test_batches_are_bounded() -> None:
     names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000

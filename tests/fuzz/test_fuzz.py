@@ -97,9 +97,7 @@ def _schema_files() -> list[Variant]:
     ]
 
 
-@functools.cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fuzz-")
+_directory = functools.cache(functools.partial(tempfile.TemporaryDirectory[str], prefix="fuzz-"))
 
 
 def _place() -> Path:

@@ -9,6 +9,7 @@
 """
 
 import copy
+import functools
 import json
 import re
 from collections import UserDict
@@ -133,9 +134,7 @@ def bytes_of(text: str) -> bytes:
 def text_of(content: bytes | str) -> str:
     """The text of which `bytes_of` makes these bytes."""
     text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
-    written = "".join(
-        char if char.isprintable() and not "\u2400" <= char <= "\u2421" else _picture(char) for char in text
-    )
+    written = "".join(map(_written, text))
     if written.startswith(" "):
         written = f"␠{written[1:]}"
     if written.endswith(" "):
@@ -143,7 +142,10 @@ def text_of(content: bytes | str) -> str:
     return _LONG.sub(lambda found: f"⟨{found[1]}×{len(found[0])}⟩", written)
 
 
-def _picture(char: str) -> str:
+@functools.cache
+def _written(char: str) -> str:
+    if char.isprintable() and not "\u2400" <= char <= "\u2421":
+        return char
     if char < " ":
         return chr(0x2400 + ord(char))
     return "␡" if char == "\x7f" else f"⟨{char.encode(errors='surrogateescape').hex(' ')}⟩"

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import dagster as dg
+from alembic.script import ScriptDirectory
+from cachetools import cached
 
 from cdc_lakehouse.assets import keys, runs
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
@@ -24,6 +26,11 @@ __all__ = [
     "FAILURE_TAG", "FEED_TAG", "build_retention", "decisions_config", "delete_runs", "keys", "made_of_events",
     "partitions_of", "run_partitions", "runs", "take_feed",
 ]  # fmt: skip
+
+
+# Alembic's revisions of a storage, which each new instance would read again, three times.
+_by_place = cached(cache={}, key=lambda config: config.get_main_option("script_location"))
+ScriptDirectory.from_config = _by_place(ScriptDirectory.from_config)
 
 
 @functools.cache

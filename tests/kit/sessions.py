@@ -4,9 +4,9 @@
     $ status --check
     checks
 
-A line is a word (a method of `Session`, else a function of `scripted_lake`), plain words, and named values as JSON. `$`
-calls a command; `| path` behind it takes a part of its JSON, `/ pattern` the lines that match, `< answers` is what a
-person types. The clock shows noon of 2026-06-01 until `later`.
+A line is a word (of `CALLS`, a method of `Session`, else a function of `scripted_lake`), plain words, and named values
+as JSON. `$` calls a command; `| path` behind it takes a part of its JSON, `/ pattern` the lines that match, `< answers`
+is what a person types. The clock shows noon of 2026-06-01 until `later`.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import shlex
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,31 @@ def printed(line: str, environment: dict[str, str], *, terminal: bool = False) -
     return f"{said}\n{done.stderr}" + (f"\nexit code {done.exit_code}" if done.exit_code else "")
 
 
+CALLS: dict[str, Callable[..., object]] = {
+    "write_here": lambda self, name, text: (self.directory / name).write_text(text, encoding="utf-8"),
+    "folder": lambda self, name: (self.directory / name).mkdir(),
+    "listing": lambda self, name: f"{name}: {sorted(path.name for path in (self.directory / name).rglob('*'))}",
+    "raw": lambda self, name: repr((self.directory / name).read_bytes()),
+    "remove": lambda self, name: (self.directory / name).unlink(),
+    "instance_settings": lambda self, text: (self.home / "dagster.yaml").write_text(text),
+    "checkpoint": lambda self, at: self.files.checkpoint(int(at)),
+    "segment": lambda self, path, **fields: script.land(self.lake, script.segment(path, **fields)),
+    "contradict": lambda self, reason="", of="1": script.contradict(self.lake, reason or None, int(of)),
+    "land": lambda self: self.lake.run().source.land(),
+    "decoded": lambda self: self.lake.mark_decoded(),
+    "no_events": lambda self: self.lake.lake.catalog.create_table(
+        ("cdc_shop", "events"), pa.schema([("segment", pa.string())])
+    ),
+    "waiting": lambda self: str(
+        {n: [each.segment for each in of] for n, of in self.lake.run().segments.undecoded("file").items()}
+    ),
+    "written": lambda self: ", ".join(sorted(self.lake.metadata())) or "no table is written",
+    "delete": lambda self, name, where, *, summary: self.tables[name].delete(where, snapshot_properties=summary),
+    "sensors": lambda self: f"sensors: {[each.name for each in build_definitions(self.lake.config).sensors or ()]}",
+}
+"""Words that are one call; a text that it gives is shown."""
+
+
 class Session:
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch, **feed: Any) -> None:
         self.directory, self._patch, self.now = directory, patch, NOON
@@ -115,7 +140,8 @@ class Session:
             return
         text, brace, rest = line.partition(" {")
         word, *words = shlex.split(text)
-        do = getattr(self, word, None) or functools.partial(getattr(script, word), self.lake)
+        others = functools.partial(CALLS[word], self) if word in CALLS else None
+        do = others or getattr(self, word, None) or functools.partial(getattr(script, word), self.lake)
         said = do(*words, **(json.loads("{" + rest) if brace else {}))
         yield from self._shown(said if isinstance(said, str) else "")
 
@@ -142,21 +168,6 @@ class Session:
         text = (self.directory / name).read_text(encoding="utf-8")
         assert old in text
         (self.directory / name).write_text(text.replace(old, new), encoding="utf-8")
-
-    def write_here(self, name: str, text: str) -> None:
-        (self.directory / name).write_text(text, encoding="utf-8")
-
-    def folder(self, name: str) -> None:
-        (self.directory / name).mkdir()
-
-    def listing(self, name: str) -> str:
-        return f"{name}: {sorted(path.name for path in (self.directory / name).rglob('*'))}"
-
-    def raw(self, name: str) -> str:
-        return repr((self.directory / name).read_bytes())
-
-    def remove(self, name: str) -> None:
-        (self.directory / name).unlink()
 
     def dump(self, dataset: str, place: str) -> None:
         """The dump of a data set's tables as its log begins, and the log: `snapshot` and `incremental` of a folder."""
@@ -205,9 +216,6 @@ class Session:
     def sink(self, *tables: str, checkpoint: int | None = 10) -> None:
         self.files = Sink(self.lake.sink, *tables, checkpoint=checkpoint)
 
-    def checkpoint(self, at: str) -> None:
-        self.files.checkpoint(int(at))
-
     def file(self, table: str, **place: int) -> None:
         self.files.file(table, **place)
 
@@ -246,9 +254,6 @@ class Session:
         if rows:
             self.tables[name].append(pa.Table.from_pylist(named, schema), snapshot_properties=summary or {})
 
-    def delete(self, name: str, where: str, *, summary: Any) -> None:
-        self.tables[name].delete(where, snapshot_properties=summary)
-
     def table_checks(self, whole: str = "") -> str:
         """The checks of `d.t`: of the last batch, or of all rows."""
         table = self.tables["t"].refresh()
@@ -276,24 +281,12 @@ class Session:
         quarantine = self.lake.run().quarantine
         quarantine.redeliver({row.id: "it came again" for row in quarantine.rows}, self.now)
 
-    def segment(self, path: str, **fields: Any) -> None:
-        script.land(self.lake, script.segment(path, **fields))
-
     def offsets(self, name: str, **fields: Any) -> None:
         script.land(self.lake, script.offsets(name, **{"decoded_at": self.now, **fields}))
 
     def summarize(self) -> None:
         run = self.lake.run()
         run.segments.summarize(run.segments.rows)
-
-    def contradict(self, reason: str = "", messages: str = "1") -> None:
-        script.contradict(self.lake, reason or None, int(messages))
-
-    def land(self) -> None:
-        self.lake.run().source.land()
-
-    def decoded(self) -> None:
-        self.lake.mark_decoded()
 
     def reported(self, pattern: str) -> str:
         """The rows, paragraphs and drawings of the page that match, as texts; `bad` begins a row in red."""
@@ -302,12 +295,6 @@ class Session:
         parts = re.split("</tr>|</p>|</li>|</g>|</figure>", shown)
         lines = (" ".join(re.sub("<[^>]*>", " ", part).split()) for part in parts)
         return "\n".join(line for line in lines if re.search(pattern, line))
-
-    def no_events(self) -> None:
-        self.lake.lake.catalog.create_table(("cdc_shop", "events"), pa.schema([("segment", pa.string())]))
-
-    def waiting(self) -> str:
-        return str({n: [each.segment for each in of] for n, of in self.lake.run().segments.undecoded("file").items()})
 
     def lease(self, what: str, run: str = "another") -> str:
         """Given to a run, to the `last` one of Dagster, or what it has is released."""
@@ -332,9 +319,6 @@ class Session:
         if where == "away":
             self._content = path.read_bytes()
         path.write_bytes(b"this is not a database" * 1000 if where == "away" else self._content)
-
-    def written(self) -> str:
-        return ", ".join(sorted(self.lake.metadata())) or "no table is written"
 
     # --- Topics and Canal servers ---
 
@@ -362,9 +346,6 @@ class Session:
 
     def acknowledged(self, number: str) -> None:
         self._canal.acked = int(number)
-
-    def sensors(self) -> str:
-        return f"sensors: {[each.name for each in build_definitions(self.lake.config).sensors or ()]}"
 
     # --- Alerts ---
 
@@ -405,9 +386,6 @@ class Session:
         """Dagster's daemon runs beside the instance of the commands."""
         with dg.DagsterInstance.from_config(str(self.home)) as instance:
             instance.add_daemon_heartbeat(DaemonHeartbeat(self.now.timestamp(), "SENSOR", None, None))
-
-    def instance_settings(self, text: str) -> None:
-        (self.home / "dagster.yaml").write_text(text)
 
     def checks(self, *names: str) -> str:
         """The checks of the feed that fail, or those that are named, with their numbers."""

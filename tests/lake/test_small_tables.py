@@ -66,6 +66,7 @@ def local(path: str) -> Path:
     return Path(path.removeprefix("file://"))
 
 
+@pytest.mark.slow
 def test_table_that_two_runs_write_often_stays_small_and_right(tmp_path: Path) -> None:
     """Each run sees the rows of when it first looked, and what it wrote since. One that is behind writes nothing."""
     chance, expected, commits, seen = random.Random(1), list[Row](), 0, dict[int, tuple[int, list[Row]]]()

@@ -176,10 +176,7 @@ def test_values_are_those_of_the_case(kind: str, case: Case, update: bool) -> No
 _IN_OWN_WAY: Final = re.compile("float|double|.*zerofill")
 
 
-def _is_no_label(text: str, kind: str) -> bool:
-    return not all(f"'{part}'" in kind for part in text.split(","))
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["mysql", "tidb"])
 def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) -> None:
     """But for those that are `lost` in `golden/conversions.jsonl`, and where the server is not followed, which has
@@ -195,7 +192,8 @@ def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) ->
         given = [golden.value(text, old) if kind == "binary" else text for text in texts]
         for text, (value, is_lost, is_zero) in zip(texts, changes(given, kind, types, how), strict=True):
             answer = question.get("here", {}).get(text, question["values"][text])
-            spelt = database == "tidb" and new.startswith(("enum", "set")) and _is_no_label(text, new)
+            is_label = all(f"'{part}'" in new for part in text.split(","))
+            spelt = database == "tidb" and new.startswith(("enum", "set")) and not is_label
             if is_lost and (spelt or text in question.get("lost", ())):
                 continue
             if is_lost or (truth.seen_value(value, new), is_zero) != (
@@ -206,6 +204,7 @@ def test_value_is_converted_as_mysql_does(database: Literal["mysql", "tidb"]) ->
     assert not wrong
 
 
+@pytest.mark.slow
 def test_partition_has_the_rows_that_mysql_removes_with_it() -> None:
     """By `golden/partitions.jsonl`, where the collation of a column, which is not known, does not matter."""
     wrong, counts = list[Any](), Counter[str]()
@@ -243,6 +242,7 @@ ALL_TYPES: Final = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"database": "mysql", "zone": "America/New_York"}, {"zero_dates": "string"}])
 def test_null_stays_null_and_has_the_new_type(how: dict[str, Any]) -> None:
     """Of every pair that there is a conversion for."""

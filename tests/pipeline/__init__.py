@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.table import Table as IcebergTable
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -16,12 +17,8 @@ from tests.kit.scripted_lake import T0
 from tests.lake import CREATE, ID
 
 
-def _no_session() -> Any:
-    raise AssertionError("a JVM is not needed here")
-
-
 def lake_in(directory: Path, **feed: Any) -> TestLake:
-    return TestLake(directory / "lake", directory / "feed", _no_session, **feed)
+    return TestLake(directory / "lake", directory / "feed", lambda: pytest.fail("no JVM is needed here"), **feed)
 
 
 def kafka(form: str, *topics: str, **more: Any) -> dict[str, Any]:

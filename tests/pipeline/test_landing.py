@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ class ChangingSink:
 
     def play(self, lines: Iterable[str]) -> list[str]:
         for verb, *words in (step.split() for line in lines for step in line.split(" ; ")):
-            getattr(self, f"do_{verb}")(*words)
+            STEPS[verb](self, *words) if verb in STEPS else getattr(self, f"do_{verb}")(*words)
         return self.results
 
     def file_at(self, name: str) -> Path:
@@ -205,9 +205,6 @@ class ChangingSink:
         assert self.patch is not None
         self.patch.undo() if objects == "usual" else look_closely(self.patch, int(objects))
 
-    def do_table(self, name: str, at: str = "0", partitions: str = "0") -> None:
-        self.create(f"d/{name}", _at(at), partitions=int(partitions))
-
     def do_file(self, name: str, *words: str) -> None:
         """A file each of so many numbers (`at 1-3`), or of so many days (`day 1-6`), of its table's `stream` 0."""
         said = dict(zip(words[::2], words[1::2], strict=True))
@@ -217,12 +214,6 @@ class ChangingSink:
         assert days is not None and numbers is not None
         for day in range(int(days[1]), int(days[2] or days[1]) + 1):
             self.flush(table, stream, days=day, files=int(numbers[2] or numbers[1]) - int(numbers[1]) + 1)
-
-    def do_alter(self) -> None:
-        self.alter(self.tables[0])
-
-    def do_truncate(self, at: str) -> None:
-        self.schema("d/t", 11, "TRUNCATE TABLE `t`", _at(at))
 
     def do_today(self) -> None:
         self.day = utc_now()
@@ -242,9 +233,6 @@ class ChangingSink:
         place = self.file_at(name)
         self.removed.setdefault(name, place.read_bytes())
         place.unlink()
-
-    def do_restore(self, name: str) -> None:
-        self.file_at(name).write_bytes(self.removed.pop(name))
 
     def do_age(self, name: str, hours: str) -> None:
         time = (utc_now() + datetime.timedelta(hours=int(hours))).timestamp()
@@ -268,28 +256,16 @@ class ChangingSink:
     def do_checkpoint(self, at: str) -> None:
         self.write("metadata", f'{{"checkpoint-ts": {T0 + _at(at)}}}')
 
-    def do_publish(self, at: str) -> None:
-        self.lake.run().checkpoints.publish(Cut(T0 + _at(at)), [])
-
-    def do_configure(self, *words: str) -> None:
-        self.lake.configure(**json.loads(" ".join(words)))
-
     def do_quarantine(self, name: str) -> None:
         path = str(self.file_at(name).relative_to(self.root))
         rows = [Rejected(path, 1, "NotJson", "m", b"", "d", "t")]
         self.lake.run().quarantine.replace(lambda _: False, rows, utc_now())
-
-    def do_resolve(self) -> None:
-        self.lake.run().quarantine.replace(lambda _: True, [], utc_now())
 
     def do_look(self, *words: str) -> None:
         """What a run costs, and which files it leaves behind; `look left`: these alone."""
         store, left = self.look(), ", ".join(sorted(map(self.shown, self.changed()))) or "nothing"
         cost = "" if words else f"{store.requests} requests for {store.objects} objects, "
         self.results.append(f"{cost}{left} left behind")
-
-    def do_noticed(self) -> None:
-        self.results.append(f"{', '.join(self.noticed())} of {', '.join(sorted({*self.changed().values()}))}")
 
     def do_frontier(self) -> None:
         (row,) = self.lake.machinery("frontier")
@@ -338,6 +314,20 @@ class ChangingSink:
         self.results += [self.shown(f"  gap {gap.directory}: {gap.missing}") for gap in gaps]
         rows = sorted(self.lake.machinery("quarantine"), key=lambda row: (row["segment"], row["error_class"]))
         self.results += [self.shown(f"  {row['state']} {row['segment']}: {row['error_class']}") for row in rows]
+
+
+STEPS: dict[str, Callable[..., object]] = {
+    "table": lambda of, name, at="0", partitions="0": of.create(f"d/{name}", _at(at), partitions=int(partitions)),
+    "alter": lambda of: of.alter(of.tables[0]),
+    "truncate": lambda of, at: of.schema("d/t", 11, "TRUNCATE TABLE `t`", _at(at)),
+    "restore": lambda of, name: of.file_at(name).write_bytes(of.removed.pop(name)),
+    "publish": lambda of, at: of.lake.run().checkpoints.publish(Cut(T0 + _at(at)), []),
+    "configure": lambda of, *words: of.lake.configure(**json.loads(" ".join(words))),
+    "resolve": lambda of: of.lake.run().quarantine.replace(lambda _: True, [], utc_now()),
+    "noticed": lambda of: of.results.append(
+        f"{', '.join(of.noticed())} of {', '.join(sorted({*of.changed().values()}))}"
+    ),
+}
 
 
 def _at(text: str) -> int:

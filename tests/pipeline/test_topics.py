@@ -544,6 +544,7 @@ def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, i
     assert numbers(lake) == list(range(server.acked))
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None:
     """Its entries are those of before the run, as far as clocks go, and there are always more."""
     server = HandMadeCanal(

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
 from tests.boundaries.change_log import commit_time
 from tests.kit.golden_pages import FOLDER, as_json, compare, described, logged, normalized
@@ -172,8 +173,6 @@ def tell(story: Story) -> None:
 
 def tick(story: Story) -> None:
     """Alerts, and what Dagster loads."""
-    from cdc_lakehouse.config import load
-
     with clock_at(lambda: story.now), dg.DagsterInstance.from_config(str(story.home)) as instance:
         definitions = build_definitions(load(story.lake.config_path, {"HOOK": "x"}))
         story.add("definitions", as_json(described(definitions)))

@@ -224,9 +224,7 @@ def test_rows_from_before_have_the_default_of_a_new_column(new_table: NewTable) 
         table.begin().evolve([[SchemaOperation("add", "x", "int", "seven")]])
 
 
-def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(
-    new_table: NewTable,
-) -> None:
+def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(new_table: NewTable) -> None:
     table = new_table()
     empty = table.begin()
     empty.evolve([[SchemaOperation("add", "n", "int", 7)]])

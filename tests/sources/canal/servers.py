@@ -67,16 +67,13 @@ def serving(*handlers: Handler) -> Iterator[str]:
         raise faults[0]
 
 
-def canal_source(*addresses: str, **other: Any) -> CanalSource:
-    return CanalSource.model_validate({"type": "canal", "addresses": addresses, "destination": "example", **other})
-
-
 QUICK = 1.0
 """Seconds for a response to begin, where none comes."""
 
 
 def client_of(*addresses: str, patience: float = 0, reply: float = 30, **options: Any) -> CanalClient:
-    return CanalClient(canal_source(*addresses, **options), reply_seconds=reply, patience_seconds=patience)
+    source = {"type": "canal", "addresses": addresses, "destination": "example", **options}
+    return CanalClient(CanalSource.model_validate(source), reply_seconds=reply, patience_seconds=patience)
 
 
 def closed_port() -> str:
