@@ -385,8 +385,8 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(width)]), pa.int32()), values)
 
 
-def keyed_texts(decoded: pa.RecordBatch, segment: str, table_no: int, key_columns: Sequence[str]) -> pa.Table:
-    """Return rows of a dump as keyed events of a table's first version, with columns of `TEXT_OF` instead of images."""
+def keyed_texts(decoded: pa.RecordBatch, table_no: int, key_columns: Sequence[str]) -> pa.Table:
+    """Return rows of a dump as keyed events of a table's first version, with `TEXT_OF` instead of image and segment."""
     given, count = dict(zip(decoded.schema.names, decoded.columns, strict=True)), decoded.num_rows
     nothing = pa.nulls(count, pa.string())
     key = pa.table({f"new{n}": given.get(f"{TEXT_OF}{name}", nothing) for n, name in enumerate(key_columns)})
@@ -395,7 +395,7 @@ def keyed_texts(decoded: pa.RecordBatch, segment: str, table_no: int, key_column
         "stage": pa.array(given["commit_ts"].to_numpy() * 2 + 1),
         **{name: given[name] for name in ("line", "commit_ts")},
     }
-    same = {"table_no": table_no, "upsert": True, "is_insert": True, "version_no": 0, "segment": segment}
+    same = {"table_no": table_no, "upsert": True, "is_insert": True, "version_no": 0, "segment": ""}
     texts = {name: each for name, each in given.items() if name.startswith(TEXT_OF)}
     return pa.table({**sql.by_name(_keyed(count, columns, same)), **texts})
 

@@ -383,8 +383,7 @@ class TypingTask:
         if self._room < 0:
             self._give_up(update)
         else:
-            names = [column.name for column in update.key]
-            rows = keyed_events.keyed_texts(decoded, file.segment.segment, update.table_no, names)
+            rows = keyed_events.keyed_texts(decoded, update.table_no, [column.name for column in update.key])
             of, last = self._waiting[-1] if self._waiting else (update, rows)
             if of is not update or last.schema != rows.schema or self._bytes >= 2 * ROW_GROUP_BYTES:
                 self.parts()

@@ -33,8 +33,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders import event_schema
-from cdc_lakehouse.decoders.arrow import pc
+from cdc_lakehouse.decoders.arrow import batch_of, pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.format import FileContext
 from cdc_lakehouse.decoders.formats.dump import DumpContext
@@ -331,8 +330,7 @@ class Events:
         batch, names = segments[0].batch, pa.array([segment.segment for segment in segments])
         table, made = self._lake.existing(self.identifier), self._snapshots.get(batch)
         snapshot = None if made is None else table.snapshot_by_id(made)
-        is_whole = not any(map(has_other_content, segments))
-        added_by = {snapshot.snapshot_id} if snapshot is not None and is_whole else None
+        added_by = None if snapshot is None or any(map(has_other_content, segments)) else {snapshot.snapshot_id}
         bounds_of = [table.schema().find_field("segment").field_id]
         files = lake_files.live_files(table, bounds_of, added_by=added_by, snapshot=snapshot)
         within = {"segment": (pc.min(names).as_py(), pc.max(names).as_py())}
@@ -359,12 +357,18 @@ class Events:
         self, segments: Sequence[Segment], now: datetime.datetime, rejected: Sequence[Rejected] = ()
     ) -> tuple[list[Segment], pa.Table]:
         """Record that the segments of a batch that is committed are decoded, with their counts and the number of their
-        rejected records; return them, and the counts of the commit."""
-        counts, quarantined = self.counts(segments), Counter[str]()
-        by_segment = {row.pop("segment"): row for row in summed(counts, "segment")}
-        none: dict[str, Any] = {name: None if name.endswith("_ts") else 0 for name in COUNTS.names[3:]}
+        rejected records; return them, and the counts of the commit. A file of a dump has one commit-ts."""
+        quarantined = Counter[str]()
         for each in rejected:
             quarantined[each.segment] += each.count
+        if all(s.kind == DUMP and (s.lines is not None or not s.size) for s in segments):
+            left = [(s, (s.lines or 0) - quarantined[s.segment]) for s in segments]
+            rows = [(s.segment, s.database, s.table, n, 0, 0, 0, *[s.table_version] * 2) for s, n in left if n]
+            counts = pa.Table.from_batches([batch_of(rows, COUNTS)])
+        else:
+            counts = self.counts(segments)
+        by_segment = {row.pop("segment"): row for row in summed(counts, "segment")}
+        none: dict[str, Any] = {name: None if name.endswith("_ts") else 0 for name in COUNTS.names[3:]}
         found: list[Segment] = []
         for segment in segments:
             numbers = by_segment.get(segment.segment, none) | {"quarantined": quarantined[segment.segment]}
@@ -382,8 +386,6 @@ _REQUEST: Final = 1024 * 1024
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 192 * 1024 * 1024
-_REJECTED: Final = [event_schema.DECODED.get_field_index(name) for name in ("line", "problem", "value")]
-_PROBLEM: Final = _REJECTED[1]
 
 Read = Callable[[Sequence[SegmentRef]], Iterator[Any]]
 """Yields the content of each file, in a task."""
@@ -434,16 +436,15 @@ def _decode(
                 sound = batch
                 found.lines[segment] += batch.num_rows
                 found.strict[segment] += batch.column("strict").true_count
-                if batch.column(_PROBLEM).null_count < batch.num_rows:
-                    bad = batch.filter(batch.column(_PROBLEM).is_valid())
+                if (problems := batch.column("problem")).null_count < batch.num_rows:
+                    bad = batch.select(["line", "problem", "value"]).filter(problems.is_valid())
                     first = bad.slice(0, left)
-                    columns = (first.column(place).to_pylist() for place in _REJECTED)
-                    for line, problem, value in zip(*columns, strict=True):
+                    for line, problem, value in zip(*map(pa.Array.to_pylist, first.columns), strict=True):
                         of = segment, line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT])
                         found.rejected.append(Rejected(*of, context.database, context.table, 1))
                     left -= first.num_rows
                     found.further[segment] += bad.num_rows - first.num_rows
-                    sound = batch.filter(batch.column(_PROBLEM).is_null())
+                    sound = batch.filter(problems.is_null())
                 if sound.num_rows:
                     if typed is not None:
                         typed.add(file, sound)
