@@ -38,11 +38,6 @@ import pyarrow as pa
 
 from cdc_lakehouse.decoders.arrow import Bytes, pc
 
-_SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
-    pa.string(): "string", pa.int64(): "bigint", pa.binary(): "binary", pa.timestamp("us", "UTC"): "timestamp",
-    pa.bool_(): "boolean", pa.int32(): "int", pa.list_(pa.string()): "array<string>",
-}  # fmt: skip
-
 SYNTHETIC: Final = "synthetic"
 
 EVENTS: Final = pa.schema([
@@ -82,11 +77,6 @@ DECODED: Final = pa.schema([
 """The columns that decoders of files return, as described in the module's docstring."""
 TEXT_OF: Final = "text of "
 """Before a column's name: the texts of the column as a column of their own, which a decoder may add to `DECODED`."""
-
-
-def spark_columns(schema: pa.Schema) -> str:
-    """Return the columns of a schema as a Spark DDL string: `name type, …`."""
-    return ", ".join(f"{each.name} {_SPARK_TYPES[each.type]}" for each in schema)
 
 
 def image_of(image: str | bytes | None) -> dict[str, str | None]:

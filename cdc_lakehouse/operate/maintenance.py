@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import json
 import uuid
 from collections import Counter, defaultdict
@@ -36,24 +35,24 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap64
-from pyspark.sql import Window
-from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso, utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.decoders.arrow import pc
-from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
-from cdc_lakehouse.decoders.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.arrow import pc, where
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, KeyPart, commit_ts_range
+from cdc_lakehouse.lake.current import keyed_events
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans, KeyPart, commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
-from cdc_lakehouse.lake.files import StoredFile, delete_rows, live_files
+from cdc_lakehouse.lake.files import POSITION, StoredFile, delete_rows, live_files, read_rows
 from cdc_lakehouse.lake.names import CATALOG, COMPACTED_AT, SUPERSEDED, Identifier
 from cdc_lakehouse.lake.tables import segments
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Removal, removal_of
+from cdc_lakehouse.lake.tables.events import EventReader
 from cdc_lakehouse.lake.tables.lease import MAINTENANCE, take_when_free
 from cdc_lakehouse.lake.tables.records import files_before, landed_state, remove_before, state_of
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -232,28 +231,22 @@ class Retention(FeedRun):
         return found
 
 
-_IN_KEY: Final = ("table_no", "version_no", "key")
-_ORDER: Final = ("stage", "upsert", "segment", "line")
-_CHANGES: Final = pa.schema([
-    *(KEYED_EVENTS.field(name) for name in (*_IN_KEY, *_ORDER)),
-    ("whole", pa.bool_()),
-    ("file", pa.string()),
-    ("position", pa.int64()),
-    ("keys", pa.int32()),
-])  # fmt: skip
-"""One row for each key that an event concerns (see `keyed_events`); the event has `keys` of them. `file` and `position`
-locate the event; `whole` says that no values of an earlier row are kept."""
-_DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
-"""The positions of rows of a data file, as `BitMap64` serializes them."""
-_BATCHES_AT_ONCE: Final = 8  # Spark's batches are small: a query for each would double the cost.
-_FILE, _POSITION = "_file", "_pos"
-_CHANGED: Final = f"""
-SELECT table_no, version_no, key, stage, upsert, changes.segment, events.line,
-  (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) AND list_count(key) = len(key) AS whole,
-  {_FILE} AS file, {_POSITION} AS position, keys
+_CHANGED: Final = """
+SELECT table_no, version_no, key, stage, upsert, changes.segment, events.line, position, keys,
+  (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) AND list_count(key) = len(key) AS whole
 FROM changes JOIN events ON changes.line = number JOIN versions USING (table_no, version_no)
 """
-"""A row is not complete that lacks its key."""
+"""One row for each key that an event concerns (see `keyed_events`), which has `keys` of them. `whole` says that no
+values of an earlier row are kept: a row is not complete that lacks its key."""
+_SUPERSEDED: Final = """
+SELECT file, position, count(*) = any_value(keys) AS is_whole FROM (
+  SELECT *, min(number) FILTER (whole) OVER (PARTITION BY table_no, version_no, key) AS hiding FROM (
+    SELECT *, row_number() OVER (PARTITION BY table_no, version_no, key
+      ORDER BY stage DESC, upsert DESC, segment DESC, line DESC) AS number FROM changes
+  )
+) WHERE number > hiding GROUP BY file, position
+"""
+"""The events with a key that has a later change that is whole, and whether all of their keys have such."""
 
 
 VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
@@ -261,26 +254,45 @@ VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
 
 
 def _changes(
-    versions: Sequence[VersionSpan], excluded: pa.Array, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Make changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
-    keyed, rest = KeyedSpans([span for span, _ in versions]), iter(batches)
-    named = [{"table_no": of.table_no, "version_no": of.version_no, "names": [*names]} for of, names in versions]
-    relation = pa.Table.from_pylist(named)
-    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-        events = pa.Table.from_batches(some)
-        out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
-        events = events.filter(pc.invert(out))
-        # Keyed events keep the line of their event: here it is replaced by the event's index in the batch.
-        number, index = pa.array(np.arange(events.num_rows)), events.column_names.index("line")
-        numbered = events.set_column(index, EVENTS.field("line"), number)
-        changes = keyed.keyed(numbered.select(list(CHANGE_COLUMNS)))
-        lines = changes.column("line").to_numpy()
-        changes = changes.append_column("keys", pa.array(np.bincount(lines, minlength=1)[lines]))
-        places = events.select(["line", _FILE, _POSITION]).append_column("number", number)
-        for part in sql.slices(changes):
-            found = sql.query(_CHANGED, changes=part, events=places, versions=relation)
-            yield from found.cast(_CHANGES).to_batches()
+    versions: Sequence[VersionSpan], excluded: pa.Array, shares: Sequence[EventReader], share: int, _: object
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the changes of keys in a share of the files (`_CHANGED`, and the `file` by its number) in a task, as Arrow
+    streams with the number of the task that gets all of their keys."""
+    with errors_to_driver():
+        spans, reader = [span for span, _ in versions], shares[share]
+        named = [{"table_no": of.table_no, "version_no": of.version_no, "names": [*names]} for of, names in versions]
+        relation, keyed, io = pa.Table.from_pylist(named), KeyedSpans(spans), reader.table.open()
+        within, parts = {"commit_ts": commit_ts_range(spans)}, list[pa.Table]()
+        for file_no, file in enumerate(reader.files, start=sum(len(before.files) for before in shares[:share])):
+            for events in read_rows(io, file, reader.table.schema, CHANGE_COLUMNS, within):
+                out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
+                events = events.filter(pc.invert(out))
+                # Keyed events keep the line of their event: here it is replaced by the event's index.
+                number, index = pa.array(np.arange(events.num_rows)), events.column_names.index("line")
+                numbered = events.set_column(index, EVENTS.field("line"), number)
+                changes = keyed.keyed(numbered.select(list(CHANGE_COLUMNS)))
+                lines = changes.column("line").to_numpy()
+                changes = changes.append_column("keys", pa.array(np.bincount(lines, minlength=1)[lines]))
+                places = events.select(["line", POSITION]).append_column("number", number)
+                for part in sql.slices(changes):
+                    found = sql.query(_CHANGED, changes=part, events=places, versions=relation)
+                    parts.append(found.append_column("file", pa.repeat(file_no, len(found))))
+        if parts:
+            tasks = keyed_events.key_hashes(found := pa.concat_tables(parts)) % np.uint64(len(shares))
+            for task in np.unique(tasks):
+                stream = pa.BufferOutputStream()
+                with pa.ipc.new_stream(stream, found.schema) as writer:
+                    writer.write_table(where(found, tasks == task))
+                yield int(task), stream.getvalue().to_pybytes()
+
+
+def _superseded(_: int, streams: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bool, bytes]]:
+    """Yield the positions in each file, as `BitMap64` serializes them, of events superseded in all keys or in one."""
+    tables = [pa.ipc.open_stream(stream).read_all() for _, stream in streams]
+    if tables:
+        found = sql.query(_SUPERSEDED, changes=pa.concat_tables(tables)).group_by(["file", "is_whole"])
+        for row in found.aggregate([("position", "list")]).to_pylist():
+            yield row["file"], row["is_whole"], BitMap64(row["position_list"]).serialize()
 
 
 _WORTH: Final = 0.1  # The growth, as a share of the events, after which removal is done again: it reads all candidates.
@@ -447,38 +459,25 @@ class Maintenance(FeedRun):
             return 0
         early = (pc.field("kind") != segments.SUMMARY) & (pc.field("min_commit_ts") <= upto_ts)
         excluded = run.segments.rows.filter(early)["segment"]
-        lowest, highest = commit_ts_range([span for span, _ in versions])
-
-        def by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            """Collect the positions of files, all of each of which are in one task."""
-            found: dict[str, BitMap64] = {}
-            for batch in batches:
-                for file in pc.unique(batch.column("file")).to_pylist():
-                    positions = batch.filter(pc.equal(batch.column("file"), file)).column("position")
-                    found.setdefault(file, BitMap64()).update(positions.to_pylist())
-            for file, positions in found.items():
-                yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, _DELETED)
-
-        with engine_errors(), errors_of_tasks():
-            events = run.spark.read.format("iceberg").load(identifier.sql)
-            within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-            changes_of = functools.partial(_changes, versions, excluded.combine_chunks())
-            changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(changes_of, spark_columns(_CHANGES))
-            of_key = Window.partitionBy(*_IN_KEY)
-            latest_first = of_key.orderBy(*(F.desc(name) for name in _ORDER))
-            numbered = changes.withColumn("number", F.row_number().over(latest_first))
-            hiding = numbered.withColumn("hiding", F.min(F.when(F.col("whole"), F.col("number"))).over(of_key))
-            hidden = hiding.where(F.col("number") > F.col("hiding")).groupBy("file", "position", "keys").count()
-            # The events whose keys all have a later change that is whole.
-            superseded = hidden.where(F.col("count") == F.col("keys")).select("file", "position")
-            files = superseded.repartition("file").mapInArrow(by_file, spark_columns(_DELETED))
-            found = {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
+        found, partly = defaultdict[str, BitMap64](BitMap64), defaultdict[str, BitMap64](BitMap64)
+        with engine_errors():
+            shares = keyed_events.shares_of(
+                run.spark, run.events.reader(*commit_ts_range([span for span, _ in versions]))
+            )
+            paths, count = [file.path for share in shares for file in share.files], len(shares)
+            read = functools.partial(_changes, versions, excluded.combine_chunks(), shares)
+            blocks = run.spark.sparkContext.range(0, count, 1, count).mapPartitionsWithIndex(read)
+            for file_no, is_whole, serialized in results_of(blocks.partitionBy(count, int), _superseded):
+                path, positions = paths[file_no], BitMap64.deserialize(serialized)
+                # An UPDATE of the key has two, perhaps in two tasks.
+                found[path] |= positions if is_whole else positions & partly[path]
+                partly[path] |= positions
         if dry_run:
             return sum(map(len, found.values()))
         with self._lease():
             # Files that no longer exist are skipped.
             table, before = self.lake.existing(identifier), removal_of(self.lake, self.feed.name)
-            existing = [file for file in live_files(table, ()) if file.path in found]
+            existing = [file for file in live_files(table, ()) if found.get(file.path)]
             where = table.io, table.location(), table.properties, table.format_version
             deletes, replaced = delete_rows(*where, existing, found)
             count = sum(len(found[file.path]) for file in existing)

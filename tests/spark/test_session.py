@@ -129,7 +129,7 @@ def test_a_catalog_with_other_credentials_replaces_the_one_before(spark: SparkSe
 
 def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: SparkSession) -> None:
     directory = Path(spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir", ""))
-    assert spark.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+    assert run_tasks(spark, [0], lambda plan: [plan]) == [0]
     assert directory.stat().st_mode & 0o777 == 0o700
     assert [path for path in directory.iterdir() if path.is_socket()]
 
