@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import json
+import math
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,14 +40,13 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso, utc_now
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.decoders.arrow import pc, where
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.arrow import pc
 from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current import keyed_events
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans, KeyPart, commit_ts_range
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans, KeyPart, commit_ts_range, shares_of
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
 from cdc_lakehouse.lake.files import POSITION, StoredFile, delete_rows, live_files, read_rows
@@ -202,10 +203,7 @@ class Retention(FeedRun):
             dates.setdefault(name, []).append((group["feed_date"], is_kept))
         # Never the newest date. Dates after a kept one stay too, so that one date describes what is known of it.
         limits = [
-            {
-                **asdict(name),
-                "first": min([max(date for date, _ in found), *(date for date, is_kept in found if is_kept)]),
-            }
+            asdict(name) | {"first": min([max(found)[0], *(date for date, is_kept in found if is_kept)])}
             for name, found in dates.items()
         ]
         form = pa.schema([(name, pa.string()) for name in (*names, "first")])
@@ -232,17 +230,22 @@ class Retention(FeedRun):
 
 
 _CHANGED: Final = """
-SELECT table_no, version_no, key, stage, upsert, changes.segment, events.line, position, keys,
-  (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) AND list_count(key) = len(key) AS whole
-FROM changes JOIN events ON changes.line = number JOIN versions USING (table_no, version_no)
+SELECT * EXCLUDE of_key, md5_number_upper(of_key) AS high, md5_number_lower(of_key) AS low, {file} AS file,
+  low % CAST({tasks} AS UBIGINT) AS task
+FROM (
+  SELECT stage, upsert, changes.segment, events.line, position, keys,
+    (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) AND list_count(key) = len(key) AS whole,
+    concat(table_no, ' ', version_no, ' ', to_json(key)) AS of_key
+  FROM changes JOIN events ON changes.line = number JOIN versions USING (table_no, version_no)
+) ORDER BY task
 """
-"""One row for each key that an event concerns (see `keyed_events`), which has `keys` of them. `whole` says that no
-values of an earlier row are kept: a row is not complete that lacks its key."""
+"""One row for each key that an event concerns (see `keyed_events`), which has `keys` of them; `high` and `low` are the
+key's digest. `whole` says that no values of an earlier row are kept: a row is not complete that lacks its key."""
 _SUPERSEDED: Final = """
 SELECT file, position, count(*) = any_value(keys) AS is_whole FROM (
-  SELECT *, min(number) FILTER (whole) OVER (PARTITION BY table_no, version_no, key) AS hiding FROM (
-    SELECT *, row_number() OVER (PARTITION BY table_no, version_no, key
-      ORDER BY stage DESC, upsert DESC, segment DESC, line DESC) AS number FROM changes
+  SELECT *, min(number) FILTER (whole) OVER (PARTITION BY high, low) AS hiding FROM (
+    SELECT *, row_number() OVER (PARTITION BY high, low ORDER BY stage DESC, upsert DESC, segment DESC, line DESC)
+      AS number FROM changes
   )
 ) WHERE number > hiding GROUP BY file, position
 """
@@ -254,16 +257,17 @@ VersionSpan = tuple[KeyedSpan, tuple[str, ...]]
 
 
 def _changes(
-    versions: Sequence[VersionSpan], excluded: pa.Array, shares: Sequence[EventReader], share: int, _: object
+    versions: Sequence[VersionSpan], excluded: pa.Array, shares: Sequence[EventReader], tasks: int, share: int, _: Any
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the changes of keys in a share of the files (`_CHANGED`, and the `file` by its number) in a task, as Arrow
-    streams with the number of the task that gets all of their keys."""
-    with errors_to_driver():
+    """Yield the changes of keys in a share of the files (`_CHANGED`, the `file` by its number), a batch at a time, as
+    Arrow streams with the number of the task, among `tasks`, that gets all of their keys."""
+    with errors_to_driver(), engine_errors():
         spans, reader = [span for span, _ in versions], shares[share]
         named = [{"table_no": of.table_no, "version_no": of.version_no, "names": [*names]} for of, names in versions]
-        relation, keyed, io = pa.Table.from_pylist(named), KeyedSpans(spans), reader.table.open()
-        within, parts = {"commit_ts": commit_ts_range(spans)}, list[pa.Table]()
+        relation, within = pa.Table.from_pylist(named), {"commit_ts": commit_ts_range(spans)}
+        keyed, io = KeyedSpans(spans), reader.table.open()
         for file_no, file in enumerate(reader.files, start=sum(len(before.files) for before in shares[:share])):
+            statement = _CHANGED.format(file=file_no, tasks=tasks)
             for events in read_rows(io, file, reader.table.schema, CHANGE_COLUMNS, within):
                 out = pc.or_(events.column(SYNTHETIC), pc.is_in(events.column("segment"), excluded))
                 events = events.filter(pc.invert(out))
@@ -275,26 +279,28 @@ def _changes(
                 changes = changes.append_column("keys", pa.array(np.bincount(lines, minlength=1)[lines]))
                 places = events.select(["line", POSITION]).append_column("number", number)
                 for part in sql.slices(changes):
-                    found = sql.query(_CHANGED, changes=part, events=places, versions=relation)
-                    parts.append(found.append_column("file", pa.repeat(file_no, len(found))))
-        if parts:
-            tasks = keyed_events.key_hashes(found := pa.concat_tables(parts)) % np.uint64(len(shares))
-            for task in np.unique(tasks):
-                stream = pa.BufferOutputStream()
-                with pa.ipc.new_stream(stream, found.schema) as writer:
-                    writer.write_table(where(found, tasks == task))
-                yield int(task), stream.getvalue().to_pybytes()
+                    found = sql.query(statement, changes=part, events=places, versions=relation)
+                    targets = np.unique(found.column("task"), return_index=True, return_counts=True)
+                    for task, start, size in zip(*(each.tolist() for each in targets), strict=True):
+                        stream = pa.BufferOutputStream()
+                        with pa.ipc.new_stream(stream, found.schema, options=_COMPRESSED) as writer:
+                            writer.write_table(found.slice(start, size))
+                        yield task, stream.getvalue().to_pybytes()
 
 
 def _superseded(_: int, streams: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bool, bytes]]:
     """Yield the positions in each file, as `BitMap64` serializes them, of events superseded in all keys or in one."""
-    tables = [pa.ipc.open_stream(stream).read_all() for _, stream in streams]
-    if tables:
-        found = sql.query(_SUPERSEDED, changes=pa.concat_tables(tables)).group_by(["file", "is_whole"])
-        for row in found.aggregate([("position", "list")]).to_pylist():
-            yield row["file"], row["is_whole"], BitMap64(row["position_list"]).serialize()
+    with engine_errors():
+        batches = (batch for _, stream in streams for batch in pa.ipc.open_stream(stream))
+        if (first := next(batches, None)) is not None:
+            changes = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
+            found = sql.query(_SUPERSEDED, changes=changes).group_by(["file", "is_whole"])
+            for row in found.aggregate([("position", "list")]).to_pylist():
+                yield row["file"], row["is_whole"], BitMap64(row["position_list"]).serialize()
 
 
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_TASK_EVENTS: Final = 1 << 19  # The events, of about 100 bytes each, among which a task looks for superseded ones.
 _WORTH: Final = 0.1  # The growth, as a share of the events, after which removal is done again: it reads all candidates.
 _EVENTS: Final = "events"
 _GROWING: Final = (_EVENTS, "records")  # The feed's own tables that do not keep themselves small.
@@ -442,33 +448,27 @@ class Maintenance(FeedRun):
         if upto_ts == BEGINNING or looked_at - before.looked_at <= _WORTH * (looked_at - before.removed):
             return 0
         versions: list[VersionSpan] = []
-
-        def key_of(version: TableVersion) -> list[KeyPart]:
-            # Each text is treated as one: a key with several texts only leaves more events than necessary.
-            return [*map(KeyPart, key_columns(self.feed, version))]
-
         for number, life in enumerate(run.history.history.incarnations().values()):
             # Tables that the last cut does not show may still have to apply these events.
             is_shown = run.shows(life) and all(version.hold is None for version in life.versions)
-            spans = KeyedSpan.of(life, key_of, number, BEGINNING, row_stage(upto_ts)) if is_shown else ()
-            with_key = (span for span in spans if span.key)
-            versions += [
-                (span, tuple(each.name for each in life.versions[span.version_no].carried)) for span in with_key
-            ]
+            # Each text is treated as one: a key with several texts only leaves more events than necessary.
+            of_life = life, lambda version: map(KeyPart, key_columns(self.feed, version)), number
+            spans = KeyedSpan.of(*of_life, BEGINNING, row_stage(upto_ts)) if is_shown else ()
+            carried = [tuple(column.name for column in version.carried) for version in life.versions]
+            versions += [(span, carried[span.version_no]) for span in spans if span.key]
         if not versions:
             return 0
         early = (pc.field("kind") != segments.SUMMARY) & (pc.field("min_commit_ts") <= upto_ts)
         excluded = run.segments.rows.filter(early)["segment"]
         found, partly = defaultdict[str, BitMap64](BitMap64), defaultdict[str, BitMap64](BitMap64)
         with engine_errors():
-            shares = keyed_events.shares_of(
-                run.spark, run.events.reader(*commit_ts_range([span for span, _ in versions]))
-            )
-            paths, count = [file.path for share in shares for file in share.files], len(shares)
-            read = functools.partial(_changes, versions, excluded.combine_chunks(), shares)
+            shares = shares_of(run.spark, run.events.reader(*commit_ts_range([span for span, _ in versions])))
+            files, count = [file for share in shares for file in share.files], len(shares)
+            tasks = max(count, math.ceil(sum(file.record_count for file in files) / _TASK_EVENTS))
+            read = functools.partial(_changes, versions, excluded.combine_chunks(), shares, tasks)
             blocks = run.spark.sparkContext.range(0, count, 1, count).mapPartitionsWithIndex(read)
-            for file_no, is_whole, serialized in results_of(blocks.partitionBy(count, int), _superseded):
-                path, positions = paths[file_no], BitMap64.deserialize(serialized)
+            for file_no, is_whole, serialized in results_of(blocks.partitionBy(tasks, int), _superseded):
+                path, positions = files[file_no].path, BitMap64.deserialize(serialized)
                 # An UPDATE of the key has two, perhaps in two tasks.
                 found[path] |= positions if is_whole else positions & partly[path]
                 partly[path] |= positions

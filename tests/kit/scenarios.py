@@ -751,11 +751,8 @@ class _Feed:
         for number in _kills(1) if killed else [1000]:
             before = self.lake.all_rows()
             with KillAtCommit(number)(self.lake) as kill:
-                done = maintenance.Maintenance(
-                    self.lake.feed, self.lake.lake, self.lake.session, clock=self._now
-                ).maintain()
-                deferred = [each.deferred for each in done.tables if each.deferred is not None]
-                if deferred:
+                work = maintenance.Maintenance(self.lake.feed, self.lake.lake, self.lake.session, clock=self._now)
+                if deferred := [each.deferred for each in work.maintain().tables if each.deferred is not None]:
                     raise RuntimeError(SAID if killed else f"not maintained: {deferred}")
             assert self.lake.all_rows() == before, kill.commits
             if not kill.happened:

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.files import live_files
 from cdc_lakehouse.lake.tables.quarantine import Decision
 from cdc_lakehouse.lake.tables.segments import Segments
@@ -35,8 +38,8 @@ def check_cuts(lake: TestLake, count: int) -> None:
     tables, cuts = lake.tables(), lake.machinery("checkpoints")
     assert len({row["checkpoint_ts"] for row in cuts}) == count
     for row in cuts:
-        found = tables[row["database"], row["table"]].scan(snapshot_id=row["snapshot_id"]).to_arrow()
-        assert len(found) == row["row_count"]
+        table = tables[row["database"], row["table"]]
+        assert len(table.scan(snapshot_id=row["snapshot_id"]).to_arrow()) == row["row_count"]
     newest = {row["snapshot_id"] for row in cuts if row["checkpoint_ts"] == lake.run().last_cut.checkpoint_ts}
     assert newest == {table.metadata.current_snapshot_id for table in tables.values()}
 
@@ -78,13 +81,10 @@ def test_cuts_are_removed_once_they_are_old(new_lake: NewLake) -> None:
 @pytest.mark.usefixtures("no_orphans")
 def test_deletes_left_by_an_interrupted_one_are_removed(new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of format version 2, since Iceberg takes vectors away itself; rows are counted without them meanwhile."""
-    of_version_2 = {"settings": {"d.p": {"format_version": 2}}}
-    lake = new_lake(source=CSV, maintenance={"min_small_files": 2}, tables=of_version_2)
+    lake = new_lake(source=CSV, maintenance={"min_small_files": 2}, tables={"settings": {"d.p": {"format_version": 2}}})
     (sink := HandSink(lake.sink)).create("p")
-    inserts = [("I", 3, id, id) for id in range(5)]
-    for number, changes in enumerate(
-        [inserts, [("U", 15, 1, 10), ("I", 15, 8, 8)], [("D", 25, 2, 2)], [("D", 35, 3, 3)]]
-    ):
+    inserts, updates = [("I", 3, id, id) for id in range(5)], [("U", 15, 1, 10), ("I", 15, 8, 8)]
+    for number, changes in enumerate([inserts, updates, [("D", 25, 2, 2)], [("D", 35, 3, 3)]]):
         if number == 3:
             with monkeypatch.context() as patched:
                 rules = [rule for rule in maintenance.RULES if rule.work is not Maintenance.dangling]
@@ -95,12 +95,29 @@ def test_deletes_left_by_an_interrupted_one_are_removed(new_lake: NewLake, monke
         lake.go_through()
         check_cuts(lake, number + 1)
         live_files(table := lake.tables()["d", "p"], dangling=(left := list[str]()))
-        assert conservation(table).holds
-        assert bool(left) == (number == 3)
+        assert conservation(table).holds and bool(left) == (number == 3)
     maintain(lake, 2)
     live_files(table := lake.tables()["d", "p"], dangling=(left := list[str]()))
     assert not left and conservation(table).holds and table_health(table).deleted_rows == 0
     assert [row[:2] for row in lake.rows("p")] == [(0, 0), (1, 10), (4, 4), (8, 8)]
+
+
+def test_superseded_events_are_found_a_batch_at_a_time(new_lake: NewLake) -> None:
+    lake = new_lake(source=CSV)
+    (sink := HandSink(lake.sink)).create("p")
+    for day in range(3):
+        sink.put("p", 1, *[("UI"[not day], 10 * day + id, id, day) for id in range(2, 6)], date=f"2026-06-1{day}")
+    sink.checkpoint(29)
+    lake.go_through()
+    span, reader = KeyedSpan(0, 0, "d", "p", 0, 1 << 62, (("id", None),)), lake.run().events.reader(0, 1 << 61)
+    given = [(span, ())], pa.array([], pa.string()), [reader], 2, 0, None
+    blocks = [*maintenance._changes(*given)]
+    assert {pa.ipc.open_stream(rows).read_all().num_rows for _, rows in blocks} <= {1, 2, 3}, "four rows have two tasks"
+    found = [each for task in (0, 1) for each in maintenance._superseded(0, [own for own in blocks if own[0] == task])]
+    assert sum(len(BitMap64.deserialize(positions)) for _, is_whole, positions in found if is_whole) == 8
+    (path := Path(reader.files[1].path.removeprefix("file://"))).unlink()
+    with pytest.raises(RuntimeError, match=f"warehouse cannot be read or written: .*{path.name}.*cdc-error"):
+        list(maintenance._changes(*given))
 
 
 class OtherWriter:
@@ -157,19 +174,16 @@ def test_batch_that_is_not_marked_is_decoded_again_in_its_place(new_lake: NewLak
     assert [row["state"] for row in feed.lake.machinery("segments")].count("landed") == 2
     feed.optimize("events", "segments", "checkpoints", "frontier", "events")
     feed.lake.go_through()
-    places = [(event["segment"], event["line"]) for event in feed.lake.machinery("events")]
-    assert len(set(places)) == len(places) == 5
-    assert {row["segment"]: row["events"] for row in feed.lake.machinery("segments")} == feed.lake.events_by_segment()
+    assert len(feed.lake.machinery("events")) == 5
+    check_events(feed.lake)
     assert feed.rows("u") == [(1, 1), (2, 20)]
     with feed.lake.without_changes():
         feed.lake.go_through()
 
 
 def test_archived_copy_that_a_crash_cut_short_is_made_again(new_lake: NewLake) -> None:
-    lake = new_lake(source={**CSV, "archive": True})
-    OtherWriter(lake)
-    root = lake.warehouse / f"cdc_{lake.name}" / "archive"
-    copy, *_ = (path for path in sorted(root.rglob("*")) if path.is_file())
+    lake = OtherWriter(new_lake(source={**CSV, "archive": True})).lake
+    copy = min(path for path in (lake.warehouse / f"cdc_{lake.name}" / "archive").rglob("*") if path.is_file())
     content = copy.read_bytes()
     copy.write_bytes(content[: len(content) // 2])
     lake.go_through(dates=frozenset(row["feed_date"] for row in lake.machinery("segments")))
@@ -195,15 +209,13 @@ def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: NewLake) -> None:
     """With maintenance each fiftieth run: commits, bytes read, memory and threads."""
     lake = new_lake(source=CSV, maintenance={"keep_cut_hours": 1, "min_small_files": 5})
     (sink := HandSink(lake.sink)).create("p")
-    rows: dict[int, tuple[object, ...]] = {}
-    seen: list[tuple[int, int, int, int]] = []
+    rows, seen = dict[int, tuple[object, ...]](), list[tuple[int, int, int, int]]()
     for number in range(1, _RUNS + 1):
         at, id = 10 * number, number % 40
         sink.put("p", 1, ("U" if id in rows else "I", at, id, number), index=number)
         rows[id] = (id, number, f"p{at}")
         sink.checkpoint(at)
-        before = _of_process("io")
-        commits = _commits(lake)
+        before, commits = _of_process("io"), _commits(lake)
         read = _of_process("io") - before
         gc.collect()
         memory = _of_process("statm") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -212,10 +224,8 @@ def test_feed_after_hundreds_of_runs_costs_as_before(new_lake: NewLake) -> None:
             maintain(lake, 2)
             assert lake.rows("p") == sorted(rows.values())
             check_events(lake)
-    early, late = seen[_WARM : 2 * _WARM], seen[-_WARM:]
-    commits, read, memory, threads = (
-        tuple(max(row[place] for row in part) for part in (early, late)) for place in range(4)
-    )
+    parts = seen[_WARM : 2 * _WARM], seen[-_WARM:]
+    commits, read, memory, threads = ([max(row[place] for row in part) for part in parts] for place in range(4))
     assert commits[0] == commits[1] > 4
     assert 0 < read[1] <= read[0] * 1.5, f"bytes that a run reads: {read[0]}, then {read[1]}"
     assert memory[1] - memory[0] < 100, f"MiB: {memory[0]}, then {memory[1]}"
@@ -233,14 +243,12 @@ def test_feed_of_hundreds_of_tables_commits_changed_ones_only(new_lake: NewLake)
     lake.go_through()
     expected = {name: [(1, 1, f"{name}2"), (2, 2, f"{name}3")] for name in names}
     assert lake.all_rows() == expected
-    changed = names[::60]
-    for name in changed:
+    for name in (changed := names[::60]):
         sink.put(name, 1, ("U", 11, 1, 10), ("D", 12, 2, 2), index=2)
         expected[name] = [(1, 10, f"{name}11")]
     sink.checkpoint(19)
-    assert sorted(each for each in _commits(lake) if each.startswith("update d.")) == sorted(
-        f"update d.{name}" for name in changed
-    )
+    commits = [each for each in _commits(lake) if each.startswith("update d.")]
+    assert sorted(commits) == sorted(f"update d.{name}" for name in changed)
     assert lake.all_rows() == expected
     before = lake.metadata()
     assert _commits(lake) == [] and lake.metadata() == before
