@@ -3,6 +3,8 @@ BIN := .venv/bin
 # Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits a third of the time for servers.
 WORKERS ?= 2
 SPARK_WORKERS ?= 4
+# One more, as one of them waits for a server or the JVM.
+QUICK_WORKERS := $(if $(filter file undefined,$(origin WORKERS)),3,$(WORKERS))
 # What a run plays that none before has: histories and examples. `make test SEED=7` plays those of another run again.
 SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 # Where runs write each test's outcome and seconds.
@@ -42,11 +44,9 @@ dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample ch
 test: setup servers ## Set up, then lint, types, import rules, tests, and another version of Python, side by side
 	@$(MAKE) --no-print-directory -j3 SEED=$(SEED) WORKERS=1 check pythons all
 
-# One of them waits for a server or the JVM.
-quick: WORKERS = 3
 quick: setup ## Lint, unit tests but the slow ones and with few random examples, one feed through Spark
 	time $(BIN)/ruff check .
-	time CDC_TESTS=few $(WITHIN) 900 $(BIN)/pytest -q -n $(WORKERS) --ignore tests/servers \
+	time CDC_TESTS=few $(WITHIN) 900 $(BIN)/pytest -q -n $(QUICK_WORKERS) --ignore tests/servers \
 	  -m "smoke or not (spark or server or slow)"
 
 near: ## The tests that reach what was changed, for LIMIT (10) seconds, and one feed through Spark

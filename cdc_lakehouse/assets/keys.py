@@ -68,16 +68,14 @@ def partitions_of(feed: FeedConfig, landed: Iterable[str] = ()) -> dg.TimeWindow
     separator = feed.source.date_separator
     if separator == "none":
         return None
-    fmt, cron = _SCHEDULES[separator]
-    zone = feed.source.time_zone
+    (fmt, cron), zone = _SCHEDULES[separator], feed.source.time_zone
     if zone[0] in "+-":
         # Dagster only accepts names. With an offset that includes minutes, a date begins up to an hour early: a date
         # that exists too early is empty, a missing one is not run.
         offset = zone_of(zone).utcoffset(None)
         assert offset is not None
         hours = -(-offset // datetime.timedelta(hours=1))
-        # These names use the sign of POSIX.
-        zone = f"Etc/GMT{-hours:+d}" if hours else "UTC"
+        zone = f"Etc/GMT{-hours:+d}" if hours else "UTC"  # These names use the sign of POSIX.
     make = functools.partial(
         dg.TimeWindowPartitionsDefinition, fmt=fmt, cron_schedule=cron, timezone=zone, end_offset=1
     )
@@ -88,10 +86,8 @@ def partitions_of(feed: FeedConfig, landed: Iterable[str] = ()) -> dg.TimeWindow
 
 def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:
     """Return the partitions of an incremental run: the dates that are partitions, or else the current one, because a
-    run without new segments is for a checkpoint that moved. Segments of other dates are read too.
-
-    Raises `ConfigurationError` when the feed has no partition yet.
-    """
+    run without new segments is for a checkpoint that moved. Segments of other dates are read too. Raises
+    `ConfigurationError` when the feed has no partition yet."""
     if (definition := partitions_of(feed)) is None:
         return []
     present = now.astimezone(ZoneInfo(definition.timezone)).strftime(definition.fmt)

@@ -103,18 +103,14 @@ def build_retention(feeds: Sequence[FeedConfig], keep_days: int | None) -> dg.De
 
 def delete_runs(instance: dg.DagsterInstance, feed: FeedConfig, before: datetime.datetime) -> tuple[int, int]:
     """Delete the runs of a feed that were created before a moment and have ended. Return how many were deleted, and how
-    many stay.
-
-    A run with the last materialization of an asset, or of one of its dates, stays: else the asset is shown as
-    missing."""
+    many stay: those with the last materialization of an asset, or of one of its dates, else it is shown as missing."""
     old = _ended_before(instance, before, tags={FEED_TAG: feed.name})
     old += [run for job in OWN_JOBS for run in _ended_before(instance, before, job_name=f"{feed.name}_{job}")]
     known = instance.get_asset_records(instance.get_asset_keys(prefix=[*keys.key_in_feed(feed).path])) if old else ()
     last = (record.asset_entry.last_materialization_record for record in known)
     shown = {each.run_id for each in last if each is not None}
     for key in (keys.raw_key(feed), keys.events_key(feed)) if old else ():
-        by_date = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
-        if by_date:
+        if by_date := instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION):
             which = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(by_date.values()))
             shown |= {each.run_id for each in instance.fetch_materializations(which, limit=len(by_date)).records}
     unseen = [run for run in old if run not in shown]

@@ -38,8 +38,7 @@ FAILURE_TAG: Final = "cdc/failure"
 _UNFINISHED: Final = [
     dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 ]
-# A run has no lease from its creation until its first op.
-_STARTUP: Final = datetime.timedelta(minutes=5)
+_STARTUP: Final = datetime.timedelta(minutes=5)  # A run has no lease from its creation until its first op.
 # A run also has no lease between its last op and the end that Dagster records.
 _ENDING: Final = datetime.timedelta(minutes=1)
 
@@ -60,7 +59,7 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, 
             return f"run {run.run_id} of the feed is not finished"
         if not _is_finished(instance, run.run_id):
             instance.report_run_failed(run, "The process of the run is gone.")
-            instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
+            instance.add_run_tags(run.run_id, {FAILURE_TAG: run.tags.get(FAILURE_TAG, "transient")})
     # A run waits for maintenance itself.
     if holder is None or holder.is_maintenance or _is_finished(instance, holder.run):
         return None

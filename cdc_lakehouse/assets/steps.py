@@ -614,7 +614,7 @@ class RunReport:
 
     def end(self, steps: Steps) -> None:
         """Record the results of the run, which has begun and ended. Raises what it has failed with."""
-        end = DagsterEventType.RUN_FAILURE
+        end, may_fail = DagsterEventType.RUN_FAILURE, (Exception,)
         try:
             for node in self._job.graph.nodes_in_topological_order:
                 self._step, began = node.name, time.time()
@@ -623,16 +623,20 @@ class RunReport:
                 self._report_messages()
                 self._report(DagsterEventType.STEP_SUCCESS, data=runs.payload_of_success(time.time() - began))
                 self._store_step()
-            end = DagsterEventType.RUN_SUCCESS
+            end, may_fail = DagsterEventType.RUN_SUCCESS, ()
         except Exception as error:
-            self._report_messages()
-            self._report(DagsterEventType.STEP_FAILURE, data=runs.payload_of_failure(error))
-            self._store_step()
-            self.instance.add_run_tags(self._run_id, {runs.FAILURE_TAG: failure_kind(error)})
+            # Dagster's storage does not replace the run's own error, and what failed in one place may go in another.
+            with contextlib.suppress(Exception):
+                self.instance.add_run_tags(self._run_id, {runs.FAILURE_TAG: failure_kind(error)})
+            with contextlib.suppress(Exception):
+                self._report_messages()
+                self._report(DagsterEventType.STEP_FAILURE, data=runs.payload_of_failure(error))
+                self._store_step()
             raise
         finally:
             self._step = ""
-            self._report(end)
+            with contextlib.suppress(*may_fail):
+                self._report(end)
 
     def log_event(self, event: Any) -> None:
         self._report(*runs.payload_of_event(event))
@@ -654,7 +658,7 @@ class RunReport:
         self._messages.clear()
 
     def _store_step(self) -> None:
-        entries, self._of_step = self._of_step, []
+        entries, self._of_step, faults = self._of_step, [], list[Exception]()
         for start in range(0, len(entries), _STORED_AT_ONCE):
             some = entries[start : start + _STORED_AT_ONCE]
             try:
@@ -662,8 +666,13 @@ class RunReport:
                     for each in some:
                         self.instance.handle_new_event(each)
                     some = []
-            except Exception:  # Whatever its storage raises: those before the fault can be stored.
-                if not some:
-                    raise  # A commit failed: of two databases one may have them.
-                for each in some:
-                    self.instance.handle_new_event(each)
+            except Exception:  # noqa: BLE001 - Those before the fault, and those of other slices, can be stored.
+                try:
+                    if not some:
+                        raise  # A commit failed: of two databases one may have them.
+                    for each in some:
+                        self.instance.handle_new_event(each)
+                except Exception as error:  # noqa: BLE001
+                    faults.append(error)
+        if faults:
+            raise faults[0]

@@ -171,7 +171,6 @@ def filtered(lines: Iterable[str]) -> Iterator[str]:
 # Silences the JVM's messages about archives that do not fit and classes that cannot be archived.
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
-
 ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
 
 

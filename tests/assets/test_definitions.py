@@ -197,9 +197,7 @@ def test_partitions_are_those_since_the_start_date_and_of_a_run(case: Case, upda
     case.compare(results, update=update)
 
 
-def test_partitions_start_date_long_before_files_begin_with_them(
-    lake: TestLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_begin_with_files_long_after_start_date(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run logs two events for each date that has passed: they must not be those of decades without files."""
     lake.configure(start_date="2000-01-01")
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))

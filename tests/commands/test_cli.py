@@ -210,9 +210,7 @@ def stored(home: Path) -> str:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_run_shows_and_stores_no_secret(
-    lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, fails: bool
-) -> None:
+def test_run_reveals_no_secret(lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, fails: bool) -> None:
     caplog.set_level(logging.DEBUG)
     Sink(lake.sink).checkpoint(10)
     if fails:

@@ -306,12 +306,12 @@ def test_a_run_that_dagster_does_not_record_writes_nothing(lake: TestLake, runne
     assert runner.try_run(lake.feed).published
 
 
-@pytest.mark.parametrize("commits", [False, True])
-def test_events_before_one_that_dagster_cannot_store_stay(
-    commits: bool, lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["event", "commit", "failure"])
+def test_events_beside_a_fault_of_dagsters_storage_stay(
+    fault: str, lake: TestLake, runner: _Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few are stored in one transaction, so that other processes do not wait for long. None is stored twice where a
-    database fails to commit, and another has."""
+    database fails to commit, and another has. A run's own failure stays one that is permanent, and is not retried."""
     Sink(lake.sink, checkpoint=10)
     at_once, stored_at_once, real = list[int](), runs.stored_at_once, dg.DagsterInstance.handle_new_event
 
@@ -320,27 +320,36 @@ def test_events_before_one_that_dagster_cannot_store_stay(
         at_once.append(0)
         with stored_at_once(instance):
             yield
-        if commits:
+        if fault == "commit":
             raise OSError("no room")
 
     def handle(instance: dg.DagsterInstance, entry: dg.EventLogEntry) -> None:
-        if not commits and entry.dagster_event is not None and entry.dagster_event.is_step_materialization:
+        event, kind = entry.dagster_event, {"event": "is_step_materialization", "failure": "is_failure"}.get(fault, "")
+        if getattr(event, kind, False):
             raise OSError("no room")
         at_once[-1:] = [each + 1 for each in at_once[-1:]]
         real(instance, entry)
 
-    monkeypatch.setattr(steps, "_STORED_AT_ONCE", 2)
-    monkeypatch.setattr(runs, "stored_at_once", counted)
-    monkeypatch.setattr(dg.DagsterInstance, "handle_new_event", handle)
-    failed = runner.try_run(lake.feed)
-    assert "no room" in (failed.error or "") and failed.run_id is not None and max(at_once[:-1]) == 2
-    if commits:
-        logged = [(each.timestamp, each.message) for each in runner.instance.all_logs(failed.run_id)]
-        assert len(logged) == len(set(logged)) > 2
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "_STORED_AT_ONCE", 2)
+        patch.setattr(runs, "stored_at_once", counted)
+        patch.setattr(dg.DagsterInstance, "handle_new_event", handle)
+        if fault == "failure":
+            patch.setattr(steps, "log_step", lambda *_: (_ for _ in ()).throw(ConfigurationError("no room for it")))
+        failed = runner.try_run(lake.feed)
+    assert "no room" in (failed.error or "") and failed.run_id is not None
+    if fault == "failure":
+        assert failed.error_class == "ConfigurationError"
+        assert runs.find_unfinished(runner.instance, lake.lake, lake.feed, utc_now().replace(year=2100)) is None
+        ended = runner.instance.get_run_by_id(failed.run_id)
+        assert ended is not None and ended.is_failure and runs.retry_at(ended, 0) is None
         return
-    found = [each.dagster_event for each in runner.instance.all_logs(failed.run_id) if each.dagster_event]
+    logs = runner.instance.all_logs(failed.run_id)
+    found = [each.dagster_event for each in logs if each.dagster_event]
     (step,) = [each.step_key for each in found if each.is_step_failure]
-    assert step in [each.step_key for each in found if each.is_step_start]
+    assert max(at_once[:-1]) == 2 and len(logs) == len({(each.timestamp, each.message) for each in logs})
+    wanted = {"STEP_START", "STEP_FAILURE", *(["STEP_SUCCESS"] if fault == "commit" else [])}
+    assert wanted <= {each.event_type_value for each in found if each.step_key == step}
 
 
 def test_following_begins_while_dagsters_storage_is_away(

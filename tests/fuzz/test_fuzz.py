@@ -323,4 +323,5 @@ def test_inputs_that_are_spoilt_are_sound_ones(name: str) -> None:
         return False
 
     for number, variant in enumerate(TARGETS[name]()):
-        assert any(is_read(variant, sample) for sample in variant.samples), f"variant {number}"
+        read = (is_read(variant, sample) for sample in variant.samples)  # All of them, but in `make quick`.
+        assert any(read if settings.default.max_examples < 50 else [*read]), f"variant {number}"

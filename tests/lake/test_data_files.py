@@ -356,9 +356,7 @@ def test_columns_of_repeated_texts_are_the_same_however_they_come(tmp_path: Path
     assert found[0].column("a b").to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
 
 
-def test_files_of_dates_are_flushed_together_and_closed_at_their_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_dates_are_flushed_together_closed_at_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With sizes that are a thousandth of the usual ones; an error leaves no file, not even an open one."""
     for name in ("ROW_GROUP_BYTES", "_BUFFERED_BYTES", "_FILE_BYTES"):
         monkeypatch.setattr(files, name, getattr(files, name) >> 16)

@@ -185,9 +185,7 @@ def test_file_of_a_lake_is_written_whole_or_stays(tmp_path: Path) -> None:
     assert lake.read(place) == b"after" and len(list((tmp_path / "warehouse/a").iterdir())) == 1
 
 
-def test_definitions_say_the_sentence_without_a_trace_of_the_catalog(
-    lake: TestLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_definitions_say_sentence_without_trace_of_catalog(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(str(lake.config.lake.catalog.uri).removeprefix("sqlite:///")).mkdir(parents=True)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
     with pytest.raises(ConfigurationError, match=r"lake\.catalog\.uri: the database cannot be used") as raised:
@@ -355,9 +353,7 @@ def test_jars_are_asked_of_the_resolver_until_they_are_kept(kept: Path) -> None:
     assert "spark.jars.packages" in spark_settings(config()), "another set"
 
 
-def test_jars_that_two_processes_fetch_are_kept_once(
-    kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_jars_two_processes_fetch_are_kept_once(kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (jar := tmp_path / "a.jar").write_bytes(b"a")
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.jars": jar.as_uri()}))
     for _ in range(2):

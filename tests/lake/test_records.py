@@ -206,9 +206,7 @@ def test_each_partition_comes_whole_and_in_order(
         assert len(shares) <= tasks and read(shares) == expected
 
 
-def test_records_of_an_earlier_batch_that_a_file_has_later_come_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_earlier_batch_in_later_file_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_an_empty_part(*of: Any) -> Iterator[pa.Table]:
         for rows in read_rows(*of):
             yield from (rows.slice(0, 0), rows)  # All of a part's rows are deleted.

@@ -186,9 +186,7 @@ def test_messages_left_behind_by_a_batch_are_late_in_the_next(
     case.compare(results, update=update)
 
 
-def test_partition_that_comes_after_a_look_begins_at_its_first_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_after_a_look_begins_at_its_first_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, lake = MemoryTopic(monkeypatch), lake_in(tmp_path, source=kafka("ticdc-canal-json", "x", start="latest"))
     lake.run().source.land()
     value = message(_tidb={"commitTs": FIRST}).decode()
@@ -216,9 +214,7 @@ def event_files(lake: TestLake) -> list[Path]:
     return [*(lake.warehouse / f"cdc_{lake.name}" / "events").rglob("*.parquet")]
 
 
-def test_messages_are_decoded_alike_as_they_come_and_later(
-    topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_are_decoded_alike_on_arrival_and_later(topic_lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     found, decode = list[tuple[list[Any], Summaries]](), EventWriter.decode
 
     def noted(writer: EventWriter, make: Any, rows: Iterator[pa.RecordBatch]) -> tuple[list[str], Summaries]:

@@ -420,9 +420,7 @@ def test_compacted_topic_is_read_to_its_end(new_feed: NewFeed, kafka: Broker) ->
 
 
 @pytest.mark.in_turn
-def test_broker_lost_in_a_read_keeps_what_was_read(
-    new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_lost_in_read_keeps_messages(new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read lands, the rest is for the next run; one that begins without brokers is told so."""
     monkeypatch.setattr("cdc_lakehouse.sources.kafka._ROWS_TOGETHER", 1000)
     slow = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}

@@ -419,9 +419,7 @@ def test_gap_between_dump_and_log_is_refused(load: NewLoad) -> None:
 
 
 @pytest.mark.in_turn
-def test_table_of_later_dump_begins_again_by_command(
-    load: NewLoad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_of_later_dump_reloads_by_command(load: NewLoad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At that dump's position; the others go on from theirs."""
     found = load(DATED)
     found.run(found.stage)

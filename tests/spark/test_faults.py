@@ -37,9 +37,7 @@ TABLES = ("large", "other")
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("of", ["rows", "file"])
-def test_what_ends_the_worker_holds_its_table_alone(
-    of: str, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_worker_holds_table_alone(of: str, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = new_lake(source=CSV)
     (sink := HandSink(lake.sink)).begin(*TABLES)
     lake.go_through()
@@ -106,9 +104,7 @@ def test_file_gone_after_its_run_was_killed_is_listed(new_lake: NewLake) -> None
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("times", [1, 100])
-def test_engine_that_does_not_answer_fails_no_table(
-    times: int, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_without_answer_fails_no_table(times: int, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once: the run itself tries again. For longer: no cut says that something is wrong with the table."""
     lake = new_lake(source=CSV)
     HandSink(lake.sink).begin(*TABLES)

@@ -25,6 +25,7 @@ SECRET = "hunter2 = a\\b #é😀!"
 _START = """
 import json, pathlib, sys
 from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.decoders.tasks import run_tasks
 from cdc_lakehouse.lake.spark import build_session, start
 
 section = json.loads(sys.stdin.read())
@@ -42,7 +43,7 @@ for session in (False, True):
 spark = build_session(config)
 process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
 told = {
-    "pandas": "pandas" in sys.modules,
+    "pandas": ["pandas" in sys.modules, *run_tasks(spark, [0], lambda _: ["pandas" in sys.modules])],
     "command": process.joinpath("cmdline").read_bytes().decode(),
     "environment": process.joinpath("environ").read_bytes().decode(errors="replace"),
     "secret": spark.sparkContext._jsc.hadoopConfiguration().get("my.password"),
@@ -80,13 +81,14 @@ def test_session_starts_after_failed_start_and_killed_jvm(tmp_path: Path) -> Non
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_LOCAL_")}
-    environment |= {"SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)}
+    (tmp_path / "conf/pandas.py").touch()
+    environment |= dict.fromkeys(("SPARK_CONF_DIR", "PYTHONPATH"), str(tmp_path / "conf")) | {"TMPDIR": str(temporary)}
     command, given = [sys.executable, "-c", _START], json.dumps(section)
     done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert len(told["failed"]) == 2 and (told["rows"], told["new"]) == (3, True), told
-    assert not told["pandas"], "its import takes a second, and only tasks need it"
+    assert told["pandas"] == [False, False], "its import takes a second, and nothing needs it"
     assert told["secret"] == SECRET
     assert "hunter2" not in told["command"] + told["environment"] + done.stderr
     assert "-Xmx600m" in told["command"]
@@ -135,12 +137,12 @@ def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: Spar
 
 
 def test_worker_keeps_memory_and_collects_no_imports(spark: SparkSession) -> None:
-    def worker(_: int) -> Iterator[tuple[int, bool, str]]:
+    def worker(_: int) -> Iterator[tuple[int, str]]:
         names = sorted(name for name in os.environ if name.startswith("MALLOC_"))
-        yield gc.get_freeze_count(), "pandas" in sys.modules, " ".join(names)
+        yield gc.get_freeze_count(), " ".join(names)
 
-    ((objects, has_pandas, names),) = run_tasks(spark, [0], worker)
-    assert (objects > 100_000, has_pandas, names) == (True, False, "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_")
+    ((objects, names),) = run_tasks(spark, [0], worker)
+    assert (objects > 100_000, names) == (True, "MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_")
 
 
 def test_error_of_a_task_is_of_python(spark: SparkSession) -> None:

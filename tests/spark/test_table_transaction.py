@@ -273,9 +273,7 @@ RACES = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "other"), RACES)
-def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
-    new_table: NewTable, kind: str, other: str
-) -> None:
+def test_commit_of_another_writer_makes_it_fail_and_change_nothing(new_table: NewTable, kind: str, other: str) -> None:
     table = new_table()
     table.append(numbered(1, 5))
     transaction = table.begin()
@@ -374,9 +372,7 @@ def test_deletes_of_several_data_files_are_another_writers(new_table: NewTable) 
 
 
 @pytest.mark.parametrize("few", [0, 16])
-def test_a_vector_is_found_after_manifests_are_merged(
-    new_table: NewTable, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
+def test_vector_is_found_after_manifests_merge(new_table: NewTable, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """By Iceberg's pool of threads and without it."""
     monkeypatch.setattr(iceberg_java, "_FEW_MANIFESTS", few)
     table = new_table()

@@ -186,7 +186,8 @@ class Events:
     ) -> None:  # fmt: skip
         self._lake, self._spark, self._iceberg = lake, spark, iceberg
         self._segments, self._require_lease = segments, require_lease
-        self._snapshots: dict[int, int | None] = {}  # Those that this run has made, by batch.
+        # By batch: the snapshot that this run has made, and how many rows its files have.
+        self._snapshots, self._rows = dict[int, int | None](), dict[int, int]()
         self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
@@ -288,6 +289,7 @@ class Events:
             properties=after.as_properties(),
         )
         assert made is not None  # By `mark`.
+        self._rows[batch] = sum(json.loads(file)["record-count"] for file in data_files)
         self.appended = replace(after, snapshot_id=made, snapshots=self.appended.snapshots | {made})
 
     def _deleted(
@@ -357,12 +359,13 @@ class Events:
         self, segments: Sequence[Segment], now: datetime.datetime, rejected: Sequence[Rejected] = ()
     ) -> tuple[list[Segment], pa.Table]:
         """Record that the segments of a batch that is committed are decoded, with their counts and the number of their
-        rejected records; return them, and the counts of the commit. A file of a dump has one commit-ts."""
+        rejected records; return them, and the counts of the commit. Those of a dump's files, each with one
+        commit-ts, are known without reading them where as many rows were written as were decoded."""
         quarantined = Counter[str]()
         for each in rejected:
             quarantined[each.segment] += each.count
-        if all(s.kind == DUMP and (s.lines is not None or not s.size) for s in segments):
-            left = [(s, (s.lines or 0) - quarantined[s.segment]) for s in segments]
+        left = [(s, (s.lines or 0) - quarantined[s.segment]) for s in segments]
+        if self._rows.get(segments[0].batch) == sum(n for _, n in left) and all(s.kind == DUMP for s in segments):
             rows = [(s.segment, s.database, s.table, n, 0, 0, 0, *[s.table_version] * 2) for s, n in left if n]
             counts = pa.Table.from_batches([batch_of(rows, COUNTS)])
         else:

@@ -59,7 +59,6 @@ SCHEMA: Final = pa.schema([
     pa.field("repeats", pa.list_(_REPEAT)),
 ])  # fmt: skip
 
-
 _READ: Final = ("number", "origin", "incarnation", "applied_at", "definition", "change", "repeats")
 """The columns that a run needs: the others are for people."""
 _AS_THEY_ARE: Final = ("commit_ts", "incarnation", "kind", "effect", "note", "hold", "origin")

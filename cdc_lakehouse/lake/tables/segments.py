@@ -124,7 +124,6 @@ class Segment:
 
 SCHEMA: Final = schema_of(Segment)
 
-
 COUNTS: Final = (
     "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines", "others",
     "tombstones", "strict",
