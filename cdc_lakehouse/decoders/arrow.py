@@ -14,8 +14,7 @@ pc: Any = pyarrow.compute
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-"""Positions in a text, or numbers of rows."""
+Positions = np.ndarray[Any, np.dtype[np.int64]]  # Positions in a text, or numbers of rows.
 
 
 def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:

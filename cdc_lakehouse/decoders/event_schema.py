@@ -90,8 +90,7 @@ def image_text(row: Mapping[str, str | None] | None) -> str | None:
 
 
 _QUOTE, _BACKSLASH, _SPACE = b'"\\ '
-BATCH_ROWS: Final = 64 * 1024
-"""The maximum number of rows in a batch."""
+BATCH_ROWS: Final = 64 * 1024  # The maximum number of rows in a batch.
 _NAME_BYTES: Final = 32 * 1024 * 1024
 """The maximum bytes of column names in a batch: each row repeats them, and a table may have a thousand columns."""
 

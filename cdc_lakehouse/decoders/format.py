@@ -25,8 +25,7 @@ this."""
 PIECE: Final = 8 * 1024 * 1024
 """In bytes: shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 
-Row = dict[str, str | None]
-"""The texts of a row's values by column, None for NULL."""
+Row = dict[str, str | None]  # The texts of a row's values by column, None for NULL.
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.format import Row, present, shown
 from cdc_lakehouse.sources import read_json
 
-JsonObject = dict[str, Any]
-"""Values are None, bool, str, int, JsonNumber, lists and further objects."""
+JsonObject = dict[str, Any]  # Values are None, bool, str, int, JsonNumber, lists and further objects.
 
 OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 """Names of operations in flat messages."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-RAW_LIMIT: Final = 64 * 1024
-"""The bytes of a rejected thing that are kept; the rest is still in the segment."""
+RAW_LIMIT: Final = 64 * 1024  # The bytes of a rejected thing that are kept; the rest is still in the segment.
 
 LISTED_PER_SEGMENT: Final = 1000
 """The number of rejected things of one segment that are listed one by one; one more stands for the others and counts

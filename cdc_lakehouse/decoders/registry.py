@@ -33,8 +33,7 @@ def format_of(name: str) -> Format:
 
 # Detection of the format of messages from their content.
 
-DEFAULT: Final = "ticdc-canal-json"
-"""The format where there is no message to detect it from."""
+DEFAULT: Final = "ticdc-canal-json"  # The format where there is no message to detect it from.
 
 
 def detect_format(values: Sequence[bytes]) -> dict[str, Any] | None:
@@ -83,10 +82,8 @@ def plain_values(values: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
 # Detection of the time zone of TIMESTAMP text: the data does not give it, but most tables have a column that is set
 # when the row is written.
 
-_STEP: Final = datetime.timedelta(minutes=15)
-"""Offsets from UTC are multiples of this."""
-_SLACK: Final = datetime.timedelta(seconds=90)
-"""The maximum time between the writing of a row and its commit."""
+_STEP: Final = datetime.timedelta(minutes=15)  # Offsets from UTC are multiples of this.
+_SLACK: Final = datetime.timedelta(seconds=90)  # The maximum time between the writing of a row and its commit.
 _LARGEST: Final = datetime.timedelta(hours=14)
 
 

@@ -35,8 +35,7 @@ from cdc_lakehouse.decoders.arrow import Bytes, Positions, batch_of, pc
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.sources.dump.contents import TextNotation
 
-RECORD_LIMIT: Final = 512 * 1024 * 1024
-"""In bytes. A longer record is not held in memory to check whether it is valid."""
+RECORD_LIMIT: Final = 512 * 1024 * 1024  # In bytes. A longer record is not held in memory to check whether it is valid.
 
 BACKSLASH: Final = b"\\"
 LINE_ENDS: Final = b"\r\n"
@@ -44,8 +43,7 @@ LINE_ENDS: Final = b"\r\n"
 MYSQL_ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a"}
 """Escapes by the byte after the backslash; any other byte stands for itself."""
 
-Cells = list[bytes | None]
-"""None for NULL."""
+Cells = list[bytes | None]  # None for NULL.
 
 
 class MoreNeededError(Exception):
@@ -489,8 +487,7 @@ class TextReader(Reader):
         return Rows.of(self._table, rows, at)
 
 
-_SMALLER: Final = 32
-"""The factor by which pieces are smaller where one is not valid."""
+_SMALLER: Final = 32  # The factor by which pieces are smaller where one is not valid.
 
 
 def read_rows(reader: Reader, parts: Iterator[bytes], piece: int) -> Iterator[Rows]:

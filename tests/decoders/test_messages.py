@@ -47,8 +47,7 @@ from tests.kit.mishaps import mutated
 from tests.kit.waiting import memory_below
 
 CASES = read_cases(*sorted(Path(__file__).parent.glob("cases/messages/*.txt")))
-SECRET = "geheim"
-"""A value that no error may show."""
+SECRET = "geheim"  # A value that no error may show.
 
 
 def flat(base: Mapping[str, Any]) -> Callable[..., bytes]:
@@ -176,11 +175,8 @@ def said(message: Message, usual: Origin) -> Iterator[str]:
         match part:
             case RowChange(database, table, op, before, after, types, key):
                 assert {type(text) for row in (before, after) for text in (row or {}).values()} <= {str, type(None)}
-                rows = [
-                    json.dumps(row, ensure_ascii=False, sort_keys=True)
-                    for row in (before, after)
-                    if row is not None or op == "U"
-                ]
+                images = [row for row in (before, after) if row is not None or op == "U"]
+                rows = [json.dumps(row, ensure_ascii=False, sort_keys=True) for row in images]
                 of = "" if key is None else f" key {json.dumps(key)}"
                 typed = f" types {json.dumps(types, ensure_ascii=False)}" if types else ""
                 yield f"{op} {named(database, table)}{of} {' -> '.join(rows)}{typed}"
@@ -568,6 +564,18 @@ def test_shapes_of_rows_are_at_most_as_many_as_rows() -> None:
     assert made.call_count == len(values)
 
 
+@pytest.mark.parametrize(("lengths", "odd"), [(80, []), (0, [10, 13])])
+def test_large_table_is_read_by_columns_after_and_among_others(lengths: int, odd: Sequence[int]) -> None:
+    columns = ticdc_canal_json.MessageColumns()
+    with patch.object(ticdc_canal_json, "LEAST", 10):
+        for length in range(1, lengths):
+            others = [ticdc(ts, table="t" * length) for ts in range(1, 21)]
+            assert sum(len(rows.places) for rows in columns(pa.array(others, pa.binary()), END_TS)) == len(others)
+        values = [ticdc(ts + 1, table="t" * 99) if all(ts % of for of in odd) else b"{}" for ts in range(100)]
+        found = [*columns(pa.array(values, pa.binary()), END_TS)]
+    assert sum(len(rows.places) for rows in found) == sum(value != b"{}" for value in values)
+
+
 def test_rows_that_wait_have_few_bytes() -> None:
     with patch.object(topic_reader, "_BYTES_AT_ONCE", 1000):
         reading = Reading(TICDC, least=10)
@@ -590,8 +598,7 @@ def test_compressed_values_equal_plain_ones(codec: str) -> None:
 # --- Messages that are sent again, cut into batches or interleaved with other partitions ---
 
 PARTITIONS = 3
-Sent = tuple[list[bytes], list[int]]
-"""A partition's messages, and at which of them a task may start again."""
+Sent = tuple[list[bytes], list[int]]  # A partition's messages, and at which of them a task may start again.
 
 
 def operations(ids: Sequence[int]) -> Iterator[tuple[records.Row | None, records.Row | None]]:
@@ -631,10 +638,8 @@ def sent_shareplex(table: str, ids: Sequence[int]) -> Sent:
             images = {"upd": {"data": {"v": new["v"]}, "key": old}}
         else:
             images = {"UPDATE BEFORE": {"data": old}, "UPDATE AFTER": {"data": new}}
-        sent += [
-            operation(op, 1000 + step, at, f"shop.{table}", **parts)
-            for at, (op, parts) in enumerate(images.items(), len(sent) + 1)
-        ]
+        numbered = enumerate(images.items(), len(sent) + 1)
+        sent += [operation(op, 1000 + step, at, f"shop.{table}", **parts) for at, (op, parts) in numbered]
     return sent, [*range(len(sent))]
 
 
@@ -693,10 +698,8 @@ def test_batches_and_what_is_sent_again_change_nothing(
     expected, found = Reading(name), Reading(name, by_turns=True, at_once=7)
     decode: Any = format_of(name).make(Options())
     # Of those that say something: heartbeats do not.
-    told, of_once = (
-        sum(bool(decode(value).parts) for values in partitions for value in values)
-        for partitions in (sent, [values for values, _ in once])
-    )
+    counted = sent, [values for values, _ in once]
+    told, of_once = (sum(bool(decode(value).parts) for values in of for value in values) for of in counted)
     garbage = garbage if name == "dts-avro" else []
     for number, place, value in garbage:
         sent[number].insert(place, value)

@@ -28,8 +28,7 @@ from cdc_lakehouse.sources.dump.contents import Notation
 
 DATABASE, TABLE = "shop", "parcels"
 TS = 450000000000000001
-PIECES = (32, 250, 1500, 1 << 20)
-"""Bytes read at a time."""
+PIECES = (32, 250, 1500, 1 << 20)  # Bytes read at a time.
 
 Events = list[dict[str, Any]]
 
@@ -83,6 +82,7 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
     for batch in batches:
         batch.validate(full=True)
         assert batch.select(DECODED.names).schema == DECODED
+        assert (lines := batch.column("line").to_pylist()) == sorted(set(lines))
         for event in batch.to_pylist():
             parsed = event | {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
             del parsed["strict"]  # It says who read it.
@@ -91,6 +91,7 @@ def _events(batches: Iterator[pa.RecordBatch]) -> Events:
             if event["problem"] == problems.WRONG_TABLE and event["value"].startswith(b'{"before":'):
                 parsed["value"] = json.loads(event["value"])
             found.append(parsed)
+    assert (bad := [event["line"] for event in found if event["problem"]]) == sorted(bad)
     return found
 
 

@@ -211,8 +211,7 @@ class DumpTable(text.Table):
 
 _HEAD_LIMIT: Final = 1024 * 1024
 """The limit of the text before a tuple, in bytes: MySQL has at most 4096 columns with names of 64 characters."""
-_BEYOND: Final = 64
-"""The prefix of a value is shorter than this, in bytes."""
+_BEYOND: Final = 64  # The prefix of a value is shorter than this, in bytes.
 
 _ESCAPES: Final = MYSQL_ESCAPES | {b"%": rb"\%", b"_": rb"\_"}
 
@@ -272,14 +271,11 @@ def _names(text: bytes) -> list[str]:
     return [name[1:-1].replace(name[0] * 2, name[0]) if name[0] in '`"' else name for name in names]
 
 
-LEAST: Final = 4096
-"""With fewer bytes, fast reading of a statement's tuples does not pay."""
+LEAST: Final = 4096  # With fewer bytes, fast reading of a statement's tuples does not pay.
 _QUOTE, _LF = b"'\n"
-_LOWER: Final = 0x20
-"""The bit that makes an ASCII letter lower case."""
+_LOWER: Final = 0x20  # The bit that makes an ASCII letter lower case.
 _END: Final = b");\n"
-_GAPS: Final = (b"),\n(", b")\n,(", b"),(")
-"""The texts between two tuples: Dumpling's, mydumper's, mysqldump's."""
+_GAPS: Final = (b"),\n(", b")\n,(", b"),(")  # The texts between two tuples: Dumpling's, mydumper's, mysqldump's.
 _USUAL_ESCAPES: Final = MYSQL_ESCAPES | {character: character for character in (BACKSLASH, b"'", b'"')}
 _WORDS: Final = re.compile(rb"(?<=[(,])(?:(_binary )(?=')|(CONVERT\()'+( USING UTF8MB4\))(?=[,)]))")
 """Words around strings that are removed here, so that only the quotes remain."""

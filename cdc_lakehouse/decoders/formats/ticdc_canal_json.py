@@ -35,7 +35,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -122,10 +122,9 @@ def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
 _QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 _VALUE: Final = re.compile(rb'"[^"]++":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb"){0,4096}\}")
-_ROW_FORMS: Final = 16
-"""The maximum number of forms of a file: each column that may be NULL can double it."""
-_ROW_TRIES: Final = 4
-"""The number of rows of a piece that are tried as new forms."""
+_ROW_FORMS: Final = 8  # The maximum number of forms of a file: each column that may be NULL can double it.
+_PAIR_SHARE: Final = 8  # An UPDATE's rows are compared together where an eighth of those left have their form.
+_ROW_TRIES: Final = 4  # The number of rows of a piece that are tried as new forms.
 # Its quotes are not escaped: it cannot occur in a row.
 _BETWEEN_ROWS: Final = b'],"data":['
 
@@ -154,7 +153,7 @@ class RowForm:
             ends += [len(text) + at for value in _VALUE.finditer(row) if value[1] is not None for at in value.span(1)]
             text += row
         around = [text[start:stop] for start, stop in zip(ends[0::2], [*ends[1::2], len(text)], strict=True)]
-        self.quotes = text.count(b'"')
+        self.quotes, self.is_pair = text.count(b'"'), len(rows) > 1
         self.names: tuple[str, ...] = tuple(msgspec.json.decode(rows[-1]))
         self.first_end = rows[0].count(b'"') - 1, len(rows[0]) - rows[0].rindex(b'"')
         """The first row's end: the number of the quote before it, and the distance."""
@@ -187,8 +186,8 @@ class RowForm:
 
 
 def read_rows(rows: pa.Array, forms: list[RowForm], *, two: bool = False) -> tuple[Mask, Positions, Positions]:
-    """Return which texts are rows, or `two` of them around `_BETWEEN_ROWS`; the form of each, -1 for none; and the end
-    of its first row. New forms are added. Rows without one are parsed one by one, which takes three times as long."""
+    """Return which texts are rows, or `two` of them around `_BETWEEN_ROWS`; the form of each, or of its second row, -1
+    for none; and the end of its first row. New forms are added. Rows without one take three times as long."""
     text, starts, stops = places_of(rows)
     of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
@@ -203,29 +202,44 @@ def read_rows(rows: pa.Array, forms: list[RowForm], *, two: bool = False) -> tup
         special |= text < _SPACE
     if special.any():
         left[np.searchsorted(stops, np.flatnonzero(special), side="right")] = False
-    number, tries, first_ends = 0, _ROW_TRIES, stops.copy()
+    number, tries, least, first_ends = 0, _ROW_TRIES, 0, stops.copy()
     while left.any():
         if number == len(forms):
-            if not tries or number == _ROW_FORMS:
+            if not tries or sum(form.is_pair == two for form in forms) == _ROW_FORMS:
                 break
             tries -= 1
-            sample = int(np.flatnonzero(left)[np.count_nonzero(left) // 2])
+            numbers = np.flatnonzero(left)
+            sample, least = int(numbers[len(numbers) // 2]), two * len(numbers) // _PAIR_SHARE
             found = text[starts[sample] : stops[sample]].tobytes().split(_BETWEEN_ROWS, two)
             if len(found) <= two or not all(_USUAL_ROW.fullmatch(row) and ROWS.reader.usual(row) for row in found):
                 left[sample] = False
                 continue
             forms.append(RowForm(found))
-        form = forms[number]
+        form, number = forms[number], number + 1
+        if form.is_pair != two:
+            continue
         same, own = with_quotes(quotes, form.quotes, starts, stops)
         matches = form.matches(text, starts[same], stops[same], own) & left[same]
         same, (quote, at) = same[matches], form.first_end
-        of_form[same], left[same], first_ends[same] = number, False, own[matches, quote] + at
-        number += 1
+        if len(same) < least:
+            forms.pop()  # It is new.
+            break
+        of_form[same], left[same], first_ends[same] = number - 1, False, own[matches, quote] + at
     sound = of_form >= 0
-    for which in np.flatnonzero(~sound).tolist():
-        found = text[starts[which] : stops[which]].tobytes().split(_BETWEEN_ROWS, two)
-        sound[which] = len(found) > two and all(ROWS.reader.usual(row) for row in found)
-        first_ends[which] = starts[which] + len(found[0])
+    others = np.flatnonzero(~sound)
+    if two and len(others):
+        starts, stops = starts[others], stops[others]
+        # By its rarest byte: a search for the whole takes as long as all else together.
+        found = np.flatnonzero(text[: 1 - len(_BETWEEN_ROWS)] == _BETWEEN_ROWS[0])
+        found = found[(pieces(text, found, len(_BETWEEN_ROWS)) == [*_BETWEEN_ROWS]).all(axis=1)]
+        # Where it is missing, the second row is empty.
+        first_ends[others] = ends = np.minimum(np.append(found, len(text))[np.searchsorted(found, starts)], stops)
+        second = cut(text, np.minimum(ends + len(_BETWEEN_ROWS), stops), stops)
+        (new, of_new, _), (old, _, _) = (read_rows(row, forms) for row in (second, cut(text, starts, ends)))
+        sound[others] = both = new & old
+        of_form[others] = np.where(both, of_new, -1)
+    else:
+        sound[others] = are_flat(where(rows, ~sound), ROWS)
     return sound, of_form, first_ends
 
 
@@ -241,8 +255,8 @@ def with_quotes(quotes: Positions, count: int, starts: Positions, stops: Positio
 
 
 def are_flat(objects: pa.Array, flat: FlatKind) -> Mask:
-    """Return which texts are JSON objects with such values and distinct names, and at least one."""
-    return np.array([bool(flat.reader.usual(text)) for text in objects.to_pylist()], bool)
+    """Return which texts are JSON objects with such values and distinct names, at least one, and no space around."""
+    return np.array([text == text.strip() and bool(flat.reader.usual(text)) for text in objects.to_pylist()], bool)
 
 
 def have_known_entries(objects: pa.Array, flat: FlatKind, known: dict[bytes | str, int]) -> Mask:
@@ -302,13 +316,11 @@ _OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
 _ZERO: Final = ord("0")
 _OLD: Final = b'{"old":"1"}'
 _NEW: Final = b'{"new":"2"}'
-_FEW_TYPES: Final = 32
-"""The number of type objects that are parsed in less time than their entries are looked up."""
+_FEW_TYPES: Final = 32  # The number of type objects that are parsed in less time than their entries are looked up.
 _NO_TYPES: Final = b'{"types":"3"}'
 _FORMS: Final = 64
 """The maximum number of forms: each operation has one, and possibly a few more for numbers of other lengths."""
-_TRIES: Final = 16
-"""The number of lines of a piece that are tried as new forms."""
+_TRIES: Final = 16  # The number of lines of a piece that are tried as new forms.
 
 
 @functools.lru_cache(1024)
@@ -506,12 +518,10 @@ class Forms:
 
 # Values that TiCDC has compressed.
 
-LIMIT: Final = 256 << 20
-"""The most bytes of a message's text. Brokers accept 100 MB of TiCDC at most, compressed."""
+LIMIT: Final = 256 << 20  # The most bytes of a message's text. Brokers accept 100 MB of TiCDC at most, compressed.
 AT_ONCE: Final = 64 << 10
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_SNAPPY_RATIO: Final = 22
-"""An element of 3 bytes stands for 64 bytes at most."""
+_SNAPPY_RATIO: Final = 22  # An element of 3 bytes stands for 64 bytes at most.
 _TOO_LONG: Final = "the message has more than the {} MiB that are read, once it is uncompressed"
 _ADVICE: Final = "see whether the message came whole; the changefeed has large-message-handle-compression"
 
@@ -600,10 +610,9 @@ def commit_ts_of(message: Flat[Row]) -> int | None:
     return commit_ts if type(commit_ts) is int and is_commit_ts(commit_ts) else None
 
 
-LEAST: Final = 128
-"""Fewer messages with one table and operation are read one by one: to make a form takes longer."""
-_TABLES: Final = 10_000
-"""The number of tables and operations whose forms are kept."""
+LEAST: Final = 128  # Fewer messages with one table and operation are read one by one: to make a form takes longer.
+_SAMPLES: Final = 8
+_TABLES: Final = 10_000  # The number of tables and operations whose forms are kept.
 _BEHIND_TYPE: Final = b',"es":'
 
 
@@ -612,31 +621,39 @@ class MessageColumns:
 
     def __init__(self) -> None:
         self._forms = functools.lru_cache(_TABLES)(lambda head: Forms())
-        self._widths = list[int]()
 
     def __call__(self, values: pa.Array, end_ts: int) -> Iterator[UsualRows]:
         lines = Lines(*places_of(values), np.arange(len(values))).taken(np.array(values.is_valid()))
-        number = 0
-        while len(lines.numbers) >= LEAST:
-            # Where names are as long, what follows the operation is at the same place.
-            if number == len(self._widths):
-                places = (lines.line(at).find(_BEHIND_TYPE) for at in range(0, len(lines.numbers), LEAST))
-                width = next((place for place in places if place > 0), None)
-                if width is None or number == _FORMS:
-                    break
-                self._widths.append(width)
-            width, number = self._widths[number], number + 1
-            alike = np.flatnonzero(lines.stops - lines.starts > width + len(_BEHIND_TYPE))
-            alike = alike[Fixed(_BEHIND_TYPE).matches(lines.text, lines.starts[alike] + width)[0]]
-            # Messages that begin alike up to there. What begins otherwise may be compressed.
-            texts = pa.py_buffer(pieces(lines.text, lines.starts[alike], width))
-            heads = pa.Array.from_buffers(pa.binary(width), len(alike), [None, texts]).dictionary_encode()
-            of_head = heads.indices.to_numpy()
-            for which in np.flatnonzero(np.bincount(of_head) >= LEAST).tolist():
-                head, own = heads.dictionary[which].as_py(), lines.taken(alike[of_head == which])
-                if head.startswith(b"{"):
-                    yield from self._forms(head).rows(own, end_ts)
-            lines = lines.taken(np.delete(np.arange(len(lines.numbers)), alike))
+        # Names of one length put what follows the operation at one place: that of a few messages is tried first.
+        samples = lines.numbers[:: len(lines.numbers) // _SAMPLES | 1] if len(lines.numbers) >= LEAST else ()
+        for width in np.unique(_places_behind_type(values, samples)).tolist():
+            if width > 0:
+                alike = np.flatnonzero(lines.stops - lines.starts > width + len(_BEHIND_TYPE))
+                alike = alike[Fixed(_BEHIND_TYPE).matches(lines.text, lines.starts[alike] + width)[0]]
+                texts = pa.py_buffer(pieces(lines.text, lines.starts[alike], width))
+                heads = pa.Array.from_buffers(pa.binary(width), len(alike), [None, texts])
+                lines = yield from self._rows(lines, alike, heads, end_ts)
+        if len(lines.numbers) >= LEAST:
+            places = _places_behind_type(values, lines.numbers)
+            alike = np.flatnonzero(places > 0)
+            heads = cut(lines.text, lines.starts[alike], (lines.starts + places)[alike])
+            yield from self._rows(lines, alike, heads, end_ts)
+
+    def _rows(self, lines: Lines, alike: Positions, heads: pa.Array, end_ts: int) -> Generator[UsualRows, None, Lines]:
+        """Yield the rows of messages of which many have one head, the text before what follows the operation; return
+        the others. What begins otherwise may be compressed."""
+        heads, left = heads.dictionary_encode(), np.ones(len(lines.numbers), bool)
+        of_head = heads.indices.to_numpy()
+        for which in np.flatnonzero(np.bincount(of_head) >= LEAST).tolist():
+            head, own = heads.dictionary[which].as_py(), alike[of_head == which]
+            if head.startswith(b"{"):
+                yield from self._forms(head).rows(lines.taken(own), end_ts)
+                left[own] = False
+        return lines.taken(left)
+
+
+def _places_behind_type(values: pa.Array, which: Any) -> Positions:
+    return pc.find_substring(values.take(pa.array(which, pa.int64())), _BEHIND_TYPE).to_numpy()
 
 
 FORMAT: Final = Format(
