@@ -15,14 +15,14 @@ BUDGETS = {
     "cdc_lakehouse/changelog": (4_460, 15),
     "cdc_lakehouse/commands": (4_048, 17),
     "cdc_lakehouse/config": (1_677, 7),
-    "cdc_lakehouse/decoders": (4_846, 19),
+    "cdc_lakehouse/decoders": (4_848, 19),
     "cdc_lakehouse/lake": (9_626, 27),
     "cdc_lakehouse/operate": (1_839, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_915, 18),
     "cdc_lakehouse/*.py": (817, 5),
-    "tests": (27_972, 132),
+    "tests": (27_975, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120
