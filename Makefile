@@ -3,8 +3,8 @@ BIN := .venv/bin
 # Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits a third of the time for servers.
 WORKERS ?= 2
 SPARK_WORKERS ?= 4
-# One more, as one of them waits for a server or the JVM.
-QUICK_WORKERS := $(if $(filter file undefined,$(origin WORKERS)),3,$(WORKERS))
+# Two more, as some wait for a server or the JVM.
+QUICK_WORKERS := $(if $(filter file undefined,$(origin WORKERS)),4,$(WORKERS))
 # What a run plays that none before has: histories and examples. `make test SEED=7` plays those of another run again.
 SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 # Where runs write each test's outcome and seconds.

@@ -22,7 +22,7 @@ BUDGETS = {
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_915, 18),
     "cdc_lakehouse/*.py": (817, 5),
-    "tests": (27_975, 132),
+    "tests": (27_981, 132),
 }
 # How far below its budget a package may be before the budget has to follow.
 SLACK = 120

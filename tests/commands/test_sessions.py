@@ -21,6 +21,7 @@ NAMES = ("status", "canal", "quarantine", "holds", "checks", "errors", "sensor",
 CASES = read_cases(*(Path(__file__).with_name("cases") / f"{name}.txt" for name in NAMES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_session_prints(
     case: Case, tmp_path: Path, data_sets: Path, monkeypatch: pytest.MonkeyPatch, update: bool

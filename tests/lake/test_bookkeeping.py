@@ -257,6 +257,7 @@ class Histories:
             yield "; ".join(str(row[name]) for name in ("number", *columns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", read_cases(*(CASES / f"{name}.txt" for name in ("cuts", "history"))), ids=str)
 def test_cuts_and_histories_after_steps(tmp_path: Path, case: Case, update: bool) -> None:
     play, results = {"cuts": Cuts, "history": Histories}[case.file.stem](tmp_path), list[str]()

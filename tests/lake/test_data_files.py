@@ -103,6 +103,7 @@ def read(file: files.StoredFile, schema: Schema, names: Sequence[str], **options
     return [row for part in files.read_rows(IO, file, schema, names, **options) for row in part.to_pylist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     rows=ROWS,

@@ -287,6 +287,7 @@ class Files:
 ALL, SEVENTH = range(3, 8), {"dispatcher": "7", "modified_at": LATER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/cut_off.txt"), ids=str)
 def test_cut_is_proved_by_its_rows_in_later_files(tmp_path: Path, case: Case, update: bool) -> None:
     files = Files(lake_in(tmp_path))
@@ -374,6 +375,7 @@ class Play:
         return text.replace(str(self.directory), "DUMP").replace(f"feed {self.lake.name}", "feed FEED")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent / "cases/dump_gone.txt"), ids=str)
 def test_load_of_a_dump_that_changes_goes_on_or_waits(tmp_path: Path, case: Case, update: bool) -> None:
     play = Play(tmp_path)

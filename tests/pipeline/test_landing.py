@@ -338,6 +338,7 @@ def _at(text: str) -> int:
     return int(text[:-1]) * ONE_DAY if text.endswith("d") else int(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", read_cases(CASES / "landing.txt", CASES / "walk.txt"), ids=str)
 def test_sink_lands_as_written(lake: TestLake, case: Case, monkeypatch: pytest.MonkeyPatch, update: bool) -> None:
     with monkeypatch.context() as patch:
