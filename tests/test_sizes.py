@@ -17,7 +17,7 @@ BUDGETS = {
     "cdc_lakehouse/config": (1_677, 7),
     "cdc_lakehouse/decoders": (4_848, 19),
     "cdc_lakehouse/lake": (9_626, 27),
-    "cdc_lakehouse/operate": (1_839, 6),
+    "cdc_lakehouse/operate": (1_838, 6),
     "cdc_lakehouse/pipeline": (5_124, 15),
     "cdc_lakehouse/sample": (606, 3),
     "cdc_lakehouse/sources": (4_915, 18),

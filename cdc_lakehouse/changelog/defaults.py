@@ -103,7 +103,7 @@ def _implicit(column: ColumnType) -> str | None:
     others = {  # All of them are computed: the length of a LONGTEXT is 4 GiB.
         "date": "0000-00-00", "time": f"00:00:00{fraction}", "decimal": f"0{fraction}", "json": "null", "vector": None,
         **dict.fromkeys(("datetime", "timestamp"), f"0000-00-00 00:00:00{fraction}"),
-        "enum": next(iter(column.elements), None), "binary": "\x00" * (name == "binary" and (column.length or 1)),
+        "enum": next(iter(column.elements), None), "binary": "\x00" * ((column.length or 1) if name == "binary" else 0),
     }  # fmt: skip
     return others.get(name, "" if name in TEXTS | BLOBS | {"set"} else "0")
 

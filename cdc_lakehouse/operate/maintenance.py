@@ -46,7 +46,7 @@ from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETI
 from cdc_lakehouse.decoders.tasks import errors_to_driver, results_of
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans, KeyPart, commit_ts_range, shares_of
+from cdc_lakehouse.lake.current.keyed_events import LZ4, KeyedSpan, KeyedSpans, KeyPart, commit_ts_range, shares_of
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, plan_tags, same_rows, tags_of
 from cdc_lakehouse.lake.faults import described, engine_errors
 from cdc_lakehouse.lake.files import POSITION, StoredFile, delete_rows, live_files, read_rows
@@ -283,7 +283,7 @@ def _changes(
                     targets = np.unique(found.column("task"), return_index=True, return_counts=True)
                     for task, start, size in zip(*(each.tolist() for each in targets), strict=True):
                         stream = pa.BufferOutputStream()
-                        with pa.ipc.new_stream(stream, found.schema, options=_COMPRESSED) as writer:
+                        with pa.ipc.new_stream(stream, found.schema, options=LZ4) as writer:
                             writer.write_table(found.slice(start, size))
                         yield task, stream.getvalue().to_pybytes()
 
@@ -299,7 +299,6 @@ def _superseded(_: int, streams: Iterable[tuple[int, bytes]]) -> Iterator[tuple[
                 yield row["file"], row["is_whole"], BitMap64(row["position_list"]).serialize()
 
 
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _TASK_EVENTS: Final = 1 << 19  # The events, of about 100 bytes each, among which a task looks for superseded ones.
 _WORTH: Final = 0.1  # The growth, as a share of the events, after which removal is done again: it reads all candidates.
 _EVENTS: Final = "events"

@@ -528,7 +528,7 @@ _SHARE_BYTES: Final = 64 * 1024 * 1024
 """The size of the event files that one reading task gets."""
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
 """The size of keyed events before they are split among tasks: with many tasks, each gets a small part of it."""
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+LZ4: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 
 
@@ -579,7 +579,7 @@ def divided(keyed: pa.Table, places: Mapping[int, tuple[int, int]], directory: s
         for task, part in zip(found.tolist(), parts, strict=True):
             sink = shared or pa.BufferOutputStream()
             start = sink.tell()
-            with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_PLAIN if shared else _COMPRESSED) as stream:
+            with pa.ipc.new_stream(sink, KEYED_EVENTS, options=_PLAIN if shared else LZ4) as stream:
                 stream.write_table(part)
             place = Block(None, file, start, sink.tell() - start) if file else Block(sink.getvalue().to_pybytes())
             blocks.append((task, place))
